@@ -79,6 +79,22 @@ static const char *what_is_missing(const ddl_task *task)
     return ddl_backend_is_halfway(task) ? "gone on in it" : "entered it";
 }
 
+/* The same for all ranks, of which only the two at the ends of a message know of it. */
+static void describe_missing(const ddl_comm *comm, const ddl_request *request, char *text, size_t capacity)
+{
+    const ddl_task *task = &request->task;
+    const bool is_sent = task->algorithm->collective == DDL_COLLECTIVE_SEND;
+    if (!ddl_request_is_collective(request))
+        snprintf(text, capacity, "%s all of what rank %d %s (%s#%llu)", is_sent ? "taken" : "sent",
+                 comm->rank, is_sent ? "sends" : "receives", ddl_request_operation(request),
+                 (unsigned long long)task->sequence);
+    else if (ddl_collective_is_uneven(task->algorithm->collective))
+        snprintf(text, capacity, "%s, or exchanged less than rank %d expects,", what_is_missing(task),
+                 comm->rank);
+    else
+        snprintf(text, capacity, "%s", what_is_missing(task));
+}
+
 static void raise_timeout(ddl_comm *comm, const ddl_request *request)
 {
     const ddl_task *task = &request->task;
@@ -91,7 +107,7 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
                           .witness = comm->rank,
                           .sequence = is_collective ? task->sequence : 0 };
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
-    char who[160] = "", done[48] = "";
+    char who[160] = "", done[48] = "", missing[96];
     const double share = ddl_backend_share_done(task);
     if (share >= 0 && (!is_collective || late < 0))
         snprintf(done, sizeof done, "; rank %d has done %d %% of its part", comm->rank, (int)(100 * share));
@@ -99,13 +115,12 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
         snprintf(notice.text, sizeof notice.text,
                  "not finished after %lld ms (%s), though every rank has entered it%s; is a link slow?",
                  (long long)request->timeout_ms, request->limit, done);
-    else
-        snprintf(notice.text, sizeof notice.text, "%s has not %s%s within %lld ms (%s)%s%s",
-                 ddl_comm_describe(comm, late, who, sizeof who), what_is_missing(task),
-                 ddl_collective_is_uneven(task->algorithm->collective)
-                     ? ", or exchanged less than this rank expects,"
-                     : "",
-                 (long long)request->timeout_ms, request->limit, nlate > 1 ? ", nor have others" : "", done);
+    else {
+        describe_missing(comm, request, missing, sizeof missing);
+        snprintf(notice.text, sizeof notice.text, "%s has not %s within %lld ms (%s)%s%s",
+                 ddl_comm_describe(comm, late, who, sizeof who), missing, (long long)request->timeout_ms,
+                 request->limit, nlate > 1 ? ", nor have others" : "", done);
+    }
     ddl_failure_raise(comm, &notice);
 }
 

@@ -1101,6 +1101,24 @@ class Late(Failures):
         self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), 1 + bound(1))
         self.assert_gone_bad(ranks[0])
 
+    def check_elsewhere(self, call, words):
+        """All are told whose message it is that did not end, also those that are in something else."""
+        world = self.world(3, DDL_TIMEOUT="60s")
+        ranks = [world.start(0, "init", SMALL, "barrier"), world.start(1, "init", SMALL, "line", "barrier"),
+                 world.start(2, "init", SMALL, call, DDL_TIMEOUT="1s")]
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        for r in (0, 2):
+            record = ranks[r].expect("call", "DDL_ETIMEDOUT")
+            self.assertEqual(record["culprit"], 1, record)
+            self.assertRegex(record["text"], rf"{'barrier#2' if r == 0 else call.split(':')[0] + '#1'} comm=world rank {r}@\S+: "
+                                             rf"rank 1 \(pid \d+ on \S+\) has not {words} within")
+
+    def test_a_message_that_does_not_end_is_told_as_such_by_all(self):
+        self.at_once((self.check_elsewhere, "recv:10:int32:1", r"sent all of what rank 2 receives \(recv#1\)"),
+                     (self.check_elsewhere, "send:2000000:int32:1", r"taken all of what rank 2 sends \(send#1\)"))
+
     def test_started_and_never_waited_for(self):
         """The deadline holds without anybody waiting: a later wait returns at once."""
         world = self.world(2, DDL_TIMEOUT="1s")
