@@ -11,6 +11,10 @@
  *     update<<<grid, block, 0, stream>>>(weights, gradients);
  *
  * The host is done with all five lines before the first kernel has run.
+ *
+ * Threads: one that has begun a group of NCCL (ncclGroupStart) calls nothing of ddl, of this header or of
+ * ddl.h, until it has ended it (ncclGroupEnd). Whatever ddl hands to NCCL on that thread would else be kept
+ * in that group, and calls would return DDL_OK with wrong results (docs/gpu.md).
  */
 #ifndef DDL_CUDA_H
 #define DDL_CUDA_H

@@ -394,6 +394,78 @@ static void beside(void)
     tell("reduce", status, status == DDL_OK && is_exact(&it));
 }
 
+/* ---- groups of the program's own ---- */
+
+static void call_group(const char *name)
+{
+    union {
+        void *object;
+        int (*call)(void);
+    } symbol = { .object = find_in_nccl(name) };
+    if (symbol.object == NULL || symbol.call() != 0)
+        exit(5);
+}
+
+static atomic_bool group_is_open, group_may_end;
+
+static void *keep_group_open(void *unused)
+{
+    call_group("ncclGroupStart");
+    atomic_store(&group_is_open, true);
+    while (!atomic_load(&group_may_end))
+        nap();
+    call_group("ncclGroupEnd");
+    return unused;
+}
+
+/* Which is a group of sends and receives of ddl's. */
+static void exchange(const char *event)
+{
+    float *out = need(gpu_memory_alloc(sizeof scratch)), *in = need(gpu_memory_alloc(sizeof scratch));
+    fill(in, false, (float)rank + 1);
+    ddl_status status = ddl_broadcast(in, COUNT, DDL_FLOAT32, 0, world, NULL);
+    if (status == DDL_OK)
+        status = ddl_alltoall(in, out, COUNT / (size_t)nranks, DDL_FLOAT32, world, NULL);
+    memset(scratch, 0, sizeof scratch);
+    bool exact = gpu_memory_read(scratch, out, sizeof scratch);
+    for (size_t i = 0; i < COUNT / (size_t)nranks * (size_t)nranks; i++)
+        exact = exact && scratch[i] == 1;
+    tell(event, status, exact);
+}
+
+/* That of another thread, which calls nothing of ddl's meanwhile; and one that has ended. */
+static void group_beside(void)
+{
+    pthread_t other;
+    reduce("first", gpu_memory_alloc, 0, world);
+    if (pthread_create(&other, NULL, keep_group_open, NULL) != 0)
+        exit(6);
+    while (!atomic_load(&group_is_open))
+        nap();
+    reduce("beside", gpu_memory_alloc, 1, world);
+    exchange("exchange");
+    atomic_store(&group_may_end, true);
+    pthread_join(other, NULL);
+    call_group("ncclGroupStart");
+    call_group("ncclGroupEnd");
+    reduce("after", gpu_memory_alloc, 2, world);
+}
+
+/* What include/ddl/cuda.h forbids, and says what comes of it. */
+static void group_around(void)
+{
+    reduce("first", gpu_memory_alloc, 0, world);
+    call it = make_call(gpu_memory_alloc, 1, nranks);
+    fill(it.out, false, 7);
+    call_group("ncclGroupStart");
+    ddl_status status = ddl_allreduce(it.in, it.out, COUNT, DDL_FLOAT32, DDL_SUM, world, NULL);
+    tell("inside", status, holds(it.out, false, 7));
+    call_group("ncclGroupEnd");
+    while (!is_exact(&it))
+        nap();
+    tell("ended", DDL_OK, true);
+}
+
 static void managed(void)
 {
     reduce("managed", gpu_memory_alloc_managed, 0, world);
@@ -526,6 +598,8 @@ static const struct {
              { "parts", parts },
              { "parts-alone", parts_alone },
              { "beside", beside },
+             { "group-beside", group_beside },
+             { "group-around", group_around },
              { "managed", managed },
              { "streams", streams },
              { "stuck-stream", stuck_stream },

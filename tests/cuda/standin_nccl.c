@@ -4,7 +4,8 @@
  *
  * Processes meet in a file, whose name is the unique id, and hand each other bytes in files of their own; all
  * lose their names once all have come. Every other call is put into its stream only when somebody has asked
- * for the state twice, as a communicator that does not block may do.
+ * for the state twice, as a communicator that does not block may do. Calls in a group are put there once the
+ * outermost one ends.
  *
  * DDL_TEST_STANDIN_NCCL, and DDL_TEST_STANDIN_NCCL_<RANK> for one, say how it behaves, with commas between.
  *     version=22606  that of the library (22703)
@@ -48,6 +49,7 @@
 
 enum {
     RANKS_AT_MOST = 32,
+    QUEUED_AT_MOST = 16,
     TYPES = 10,
     ID_BYTES = 128,
     MAGIC = (int)0xcafebeef,
@@ -143,8 +145,14 @@ static struct {
     pthread_mutex_t gpu;
 } nccl = { .lock = PTHREAD_MUTEX_INITIALIZER, .version = 22703, .gpu = PTHREAD_MUTEX_INITIALIZER };
 
-static _Thread_local struct call *group; /* what is called between its start and its end */
-static _Thread_local bool in_group;
+/* What a thread calls between the start of its outermost group and the end of that, and what begins only
+ * then: sends and receives, or reductions, as one call, and others in their order. */
+static _Thread_local struct {
+    int depth;
+    struct call *gathered;
+    struct call *queue[QUEUED_AT_MOST];
+    int nqueued;
+} group;
 
 /* ---- how it behaves ---- */
 
@@ -782,27 +790,22 @@ static CUcontext current(void)
     return context;
 }
 
-static outcome issue(struct call what)
+/* Takes the call. */
+static outcome begin(struct call *call, bool may_be_late)
 {
-    struct call *call = malloc(sizeof *call);
-    if (call == NULL)
-        abort();
-    struct comm *comm = what.comm;
+    struct comm *comm = call->comm;
     if (comm->held != NULL || atomic_load(&comm->state) != SUCCESS) {
         free(call);
         return BAD_USAGE;
     }
     pthread_mutex_lock(&nccl.lock);
-    what.ordinal = ++nccl.calls;
+    call->ordinal = ++nccl.calls;
     pthread_mutex_unlock(&nccl.lock);
-    what.context = current();
-    what.element = bytes_of[what.type];
-    *call = what;
     if (call->ordinal == nccl.fail) {
         free(call);
         return SYSTEM_ERROR;
     }
-    if (comm->blocks || call->ordinal % 2 == 0) {
+    if (comm->blocks || !may_be_late || call->ordinal % 2 == 0) {
         put_into_stream(call);
         return SUCCESS;
     }
@@ -812,25 +815,42 @@ static outcome issue(struct call what)
     return IN_PROGRESS;
 }
 
+static outcome issue(struct call what)
+{
+    struct call *call = malloc(sizeof *call);
+    if (call == NULL)
+        abort();
+    *call = what;
+    call->context = current();
+    call->element = bytes_of[what.type];
+    if (group.depth == 0)
+        return begin(call, true);
+    if (group.nqueued == QUEUED_AT_MOST)
+        abort(); /* nothing here has so many */
+    group.queue[group.nqueued++] = call;
+    return SUCCESS;
+}
+
 /* ---- groups ---- */
 
 EXPORT(outcome ncclGroupStart(void))
 {
-    in_group = true;
+    group.depth++;
     return SUCCESS;
 }
 
 static struct call *in_its_group(struct comm *comm, CUstream stream, kind of, number type)
 {
-    if (!in_group || (group != NULL && (group->kind != of || group->type != type)))
+    struct call *call = group.gathered;
+    if (group.depth == 0 || (call != NULL && (call->kind != of || call->type != type)))
         abort(); /* nothing here does that */
-    if (group == NULL && (group = calloc(1, sizeof *group)) == NULL)
+    if (call == NULL && (call = group.gathered = calloc(1, sizeof *call)) == NULL)
         abort();
-    group->comm = comm;
-    group->stream = stream;
-    group->kind = of;
-    group->type = type;
-    return group;
+    call->comm = comm;
+    call->stream = stream;
+    call->kind = of;
+    call->type = type;
+    return call;
 }
 
 static outcome reduce_in_group(const void *in, void *out, size_t count, number type, reducer op, int root,
@@ -862,7 +882,7 @@ EXPORT(outcome ncclAllReduce(const void *in, void *out, size_t count, number typ
 EXPORT(outcome ncclReduce(const void *in, void *out, size_t count, number type, reducer op, int root,
                           struct comm *comm, CUstream stream))
 {
-    if (in_group)
+    if (group.depth > 0)
         return reduce_in_group(in, out, count, type, op, root, comm, stream);
     return issue((struct call){ .comm = comm,
                                 .stream = stream,
@@ -932,13 +952,26 @@ EXPORT(outcome ncclRecv(void *out, size_t count, number type, int peer, struct c
     return SUCCESS;
 }
 
+static outcome worse(outcome one, outcome other)
+{
+    return one == SUCCESS || (one == IN_PROGRESS && other != SUCCESS) ? other : one;
+}
+
 EXPORT(outcome ncclGroupEnd(void))
 {
     outcome ended = SUCCESS;
-    if (group != NULL)
-        ended = issue(*group);
-    free(group);
-    group = NULL;
-    in_group = false;
+    if (group.depth == 0)
+        return BAD_USAGE;
+    if (--group.depth > 0)
+        return SUCCESS;
+    for (int i = 0; i < group.nqueued; i++)
+        ended = worse(ended, begin(group.queue[i], false));
+    group.nqueued = 0;
+    struct call *gathered = group.gathered;
+    group.gathered = NULL;
+    if (gathered != NULL) {
+        ended = worse(ended, issue(*gathered));
+        free(gathered);
+    }
     return ended;
 }

@@ -478,6 +478,21 @@ class Situations(unittest.TestCase):
             for event in ("kept", "goes on"):
                 self.assert_exact(rank, event)
 
+    def test_a_group_of_another_thread_disturbs_nobody(self):
+        ranks = self.play("group-beside", 2)
+        for rank in ranks:
+            for event in ("first", "beside", "exchange", "after"):
+                self.assert_exact(rank, event)
+        self.end(ranks, uses=1)
+
+    def test_what_is_called_inside_a_group_of_the_programs_is_left_to_it(self):
+        # As cuda.h says, for want of a way to ask NCCL.
+        ranks = self.play("group-around", 2)
+        for rank in ranks:
+            for event in ("first", "inside", "ended"):
+                self.assert_exact(rank, event)
+        self.end(ranks, uses=1)
+
     def test_managed_memory_is_copied(self):
         ranks = self.play("managed", 2)
         for rank in ranks:
