@@ -83,7 +83,7 @@ static ddl_status find(const ddl_comm *comm, ddl_deadline deadline, ddl_offload_
     ddl_status status = await(comm, errand, deadline, err);
     if (status == DDL_OK)
         status = ddl_errand_found(errand, &alone->ops, facts, err);
-    ddl_errand_leave(errand);
+    ddl_errand_leave(errand, 0);
     return status;
 }
 
@@ -94,7 +94,19 @@ static ddl_status name(const ddl_comm *comm, ddl_deadline deadline, uint8_t id[D
     ddl_status status = await(comm, errand, deadline, err);
     if (status == DDL_OK)
         status = ddl_errand_named(errand, id, err);
-    ddl_errand_leave(errand);
+    ddl_errand_leave(errand, 0);
+    return status;
+}
+
+static ddl_status begin_to_open(const ddl_comm *comm, ddl_deadline deadline,
+                                const uint8_t id[DDL_OFFLOAD_ID_BYTES], ddl_error *err)
+{
+    ddl_alone *alone = comm->alone;
+    ddl_errand *errand = ddl_errand_open(alone->ops, alone->gpu, id, 0, 1);
+    ddl_status status = await(comm, errand, deadline, err);
+    if (status == DDL_OK)
+        status = ddl_errand_opened(errand, &alone->offload, err);
+    ddl_errand_leave(errand, 0);
     return status;
 }
 
@@ -107,7 +119,7 @@ static ddl_status open_it(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
     bool is_others = false; /* there are none */
     DDL_TRY(find(comm, deadline, &facts, err));
     DDL_TRY(name(comm, deadline, id, err));
-    DDL_TRY(alone->ops->open(alone->gpu, id, 0, 1, &alone->offload, err));
+    DDL_TRY(begin_to_open(comm, deadline, id, err));
     DDL_TRY(alone->ops->look_at_opening(alone->offload, &alone->is_open, &is_others, err));
     while (!alone->is_open) {
         if (!wait_a_moment(&left))

@@ -3,20 +3,26 @@
 
 #include "api/gpu.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/thread.h"
 
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
+
+enum { CLOSE_MS = 800, LOOK_US = 50 };
 
 typedef enum state { GOES, DONE, LEFT } state;
 
 struct ddl_errand {
     _Atomic state state; /* who comes second, to the end or to leaving, frees it */
-    int gpu;
-    const struct ddl_offload_ops *ops; /* NULL: to be found */
+    ddl_status (*work)(ddl_errand *errand);
+    int gpu, rank, nranks;
+    const struct ddl_offload_ops *ops;
     ddl_offload_facts facts;
     uint8_t id[DDL_OFFLOAD_ID_BYTES];
+    ddl_offload *offload; /* that nobody has taken yet; else NULL */
     ddl_status status;
     ddl_error error;
 };
@@ -27,25 +33,52 @@ static ddl_status look(ddl_errand *errand)
     return errand->ops->look_at_gpu(errand->gpu, &errand->facts, &errand->error);
 }
 
+static ddl_status name(ddl_errand *errand)
+{
+    return errand->ops->make_id(errand->gpu, errand->id, &errand->error);
+}
+
+static ddl_status open_it(ddl_errand *errand)
+{
+    return errand->ops->open(errand->gpu, errand->id, errand->rank, errand->nranks, &errand->offload,
+                             &errand->error);
+}
+
+static void end(ddl_errand *errand, int timeout_ms)
+{
+    if (errand->offload != NULL) {
+        errand->ops->abort(errand->offload);
+        errand->ops->close(errand->offload, timeout_ms);
+    }
+    ddl_free(errand);
+}
+
 static void *run(void *arg)
 {
     ddl_errand *errand = arg;
-    errand->status =
-        errand->ops != NULL ? errand->ops->make_id(errand->gpu, errand->id, &errand->error) : look(errand);
+    errand->status = errand->work(errand);
     if (atomic_exchange(&errand->state, DONE) == LEFT)
-        ddl_free(errand);
+        end(errand, CLOSE_MS);
     return NULL;
 }
 
-/* Where there is no thread for it others wait. */
-static ddl_errand *begin(const struct ddl_offload_ops *ops, int gpu)
+static ddl_errand *create(ddl_status (*work)(ddl_errand *errand), const struct ddl_offload_ops *ops, int gpu)
 {
     ddl_errand *errand = ddl_alloc(sizeof *errand);
     if (errand == NULL)
         return NULL;
     atomic_init(&errand->state, GOES);
+    errand->work = work;
     errand->ops = ops;
     errand->gpu = gpu;
+    return errand;
+}
+
+/* Where there is no thread for it others wait. NULL is fine. */
+static ddl_errand *begin(ddl_errand *errand)
+{
+    if (errand == NULL)
+        return NULL;
     if (DDL_FAILPOINT("api.thread") || ddl_thread_start_detached(run, errand) != 0)
         run(errand);
     return errand;
@@ -53,12 +86,24 @@ static ddl_errand *begin(const struct ddl_offload_ops *ops, int gpu)
 
 ddl_errand *ddl_errand_look(int gpu)
 {
-    return begin(NULL, gpu);
+    return begin(create(look, NULL, gpu));
 }
 
 ddl_errand *ddl_errand_name(const struct ddl_offload_ops *ops, int gpu)
 {
-    return begin(ops, gpu);
+    return begin(create(name, ops, gpu));
+}
+
+ddl_errand *ddl_errand_open(const struct ddl_offload_ops *ops, int gpu,
+                            const uint8_t id[DDL_OFFLOAD_ID_BYTES], int rank, int nranks)
+{
+    ddl_errand *errand = create(open_it, ops, gpu);
+    if (errand == NULL)
+        return NULL;
+    memcpy(errand->id, id, DDL_OFFLOAD_ID_BYTES);
+    errand->rank = rank;
+    errand->nranks = nranks;
+    return begin(errand);
 }
 
 bool ddl_errand_is_done(const ddl_errand *errand)
@@ -89,8 +134,22 @@ ddl_status ddl_errand_named(const ddl_errand *errand, uint8_t id[DDL_OFFLOAD_ID_
     return DDL_OK;
 }
 
-void ddl_errand_leave(ddl_errand *errand)
+ddl_status ddl_errand_opened(ddl_errand *errand, ddl_offload **offload, ddl_error *err)
 {
-    if (errand != NULL && atomic_exchange(&errand->state, LEFT) == DONE)
-        ddl_free(errand);
+    DDL_TRY(status_of(errand, err));
+    *offload = errand->offload;
+    errand->offload = NULL;
+    return DDL_OK;
+}
+
+void ddl_errand_leave(ddl_errand *errand, int timeout_ms)
+{
+    const ddl_deadline deadline = ddl_deadline_in_ms(timeout_ms);
+    const struct timespec moment = { 0, LOOK_US * 1000 };
+    if (errand == NULL)
+        return;
+    while (errand->work == open_it && !ddl_errand_is_done(errand) && !ddl_deadline_passed(deadline))
+        nanosleep(&moment, NULL);
+    if (atomic_exchange(&errand->state, LEFT) == DONE)
+        end(errand, ddl_deadline_left_ms(deadline));
 }

@@ -34,9 +34,10 @@ ddl_status ddl_votes_create(ddl_comm *comm, ddl_error *err)
 void ddl_votes_part(ddl_comm *comm, ddl_deadline latest)
 {
     ddl_votes *votes = comm->votes;
-    if (votes == NULL || votes->offload == NULL || votes->part_by != 0)
+    if (votes == NULL || votes->ops == NULL || votes->part_by != 0)
         return;
-    votes->ops->part(votes->offload);
+    if (votes->offload != NULL)
+        votes->ops->part(votes->offload);
     votes->part_by = ddl_deadline_earlier(ddl_deadline_in_ms(CLOSE_MS), latest);
 }
 
@@ -45,8 +46,8 @@ void ddl_votes_free(ddl_comm *comm)
     ddl_votes *votes = comm->votes;
     if (votes == NULL)
         return;
-    ddl_errand_leave(votes->errand);
     ddl_votes_part(comm, DDL_DEADLINE_NEVER);
+    ddl_errand_leave(votes->errand, ddl_deadline_left_ms(votes->part_by));
     if (votes->ops != NULL)
         votes->ops->close(votes->offload, ddl_deadline_left_ms(votes->part_by));
     ddl_free(votes->words);

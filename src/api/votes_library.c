@@ -51,14 +51,26 @@ void ddl_votes_blame_others(ddl_comm *comm, const ddl_request *request, const dd
 
 static void end_errand(ddl_votes *votes)
 {
-    ddl_errand_leave(votes->errand);
+    ddl_errand_leave(votes->errand, 0);
     votes->errand = NULL;
+}
+
+static ddl_status take_opened(ddl_votes *votes, ddl_error *err)
+{
+    const ddl_status status = ddl_errand_opened(votes->errand, &votes->offload, err);
+    end_errand(votes);
+    return status;
 }
 
 /* From now on hosts perform all calls of this communicator, for this reason. */
 static void go_without(ddl_comm *comm, ddl_log_level level, const char *reason)
 {
     ddl_votes *votes = comm->votes;
+    ddl_error error;
+    const bool is_opened =
+        votes->progress == DDL_LIBRARY_MAKING && votes->errand != NULL && ddl_errand_is_done(votes->errand);
+    if (is_opened && take_opened(votes, &error) != DDL_OK)
+        ddl_log(DDL_LOG_DEBUG, "%s: %s", comm->pool->prefix, error.text);
     votes->progress = DDL_LIBRARY_UNUSED;
     end_errand(votes);
     if (votes->offload != NULL) /* it has no calls yet, so what still goes on in it is no concern of theirs */
@@ -176,18 +188,36 @@ static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error 
     return DDL_OK;
 }
 
+static ddl_status begin_to_open(ddl_comm *comm, ddl_error *err)
+{
+    ddl_votes *votes = comm->votes;
+    votes->errand = ddl_errand_open(votes->ops, votes->gpu, votes->id, comm->rank, comm->nranks);
+    if (votes->errand == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
+    votes->progress = DDL_LIBRARY_MAKING;
+    return DDL_OK;
+}
+
+static ddl_status look_at_opening(ddl_comm *comm, bool *is_open, bool *is_others, ddl_error *err)
+{
+    ddl_votes *votes = comm->votes;
+    if (votes->errand != NULL && !ddl_errand_is_done(votes->errand))
+        return DDL_OK;
+    if (votes->errand != NULL)
+        DDL_TRY(take_opened(votes, err));
+    return votes->ops->look_at_opening(votes->offload, is_open, is_others, err);
+}
+
 static ddl_status step(ddl_comm *comm, const ddl_request *request, bool *is_others, ddl_error *err)
 {
     ddl_votes *votes = comm->votes;
     bool is_open = false;
     if (votes->progress == DDL_LIBRARY_AWAITS_ID && comm->rank == 0)
         DDL_TRY(name_it(comm, request, err));
-    if (votes->progress == DDL_LIBRARY_AWAITS_ID && votes->has_id) {
-        votes->progress = DDL_LIBRARY_MAKING;
-        return votes->ops->open(votes->gpu, votes->id, comm->rank, comm->nranks, &votes->offload, err);
-    }
-    if (votes->progress == DDL_LIBRARY_MAKING)
-        DDL_TRY(votes->ops->look_at_opening(votes->offload, &is_open, is_others, err));
+    if (votes->progress == DDL_LIBRARY_AWAITS_ID && votes->has_id)
+        DDL_TRY(begin_to_open(comm, err));
+    else if (votes->progress == DDL_LIBRARY_MAKING)
+        DDL_TRY(look_at_opening(comm, &is_open, is_others, err));
     if (is_open) {
         votes->progress = DDL_LIBRARY_AWAITS_OTHERS;
         votes->nup++;

@@ -65,8 +65,8 @@ struct ddl_offload_ops {
     /* What names a new communicator, to be told to its other ranks; they have to open it, as something waits
      * for them. May take a while. */
     ddl_status (*make_id)(int gpu, uint8_t id[DDL_OFFLOAD_ID_BYTES], ddl_error *err);
-    /* Begin to meet the others. Not by a thread that ends before they have met: some versions of NCCL keep
-     * what is begun here in memory of the thread. */
+    /* Begin to meet the others. May take a while, with what comes before they meet. Thread: any, as above; it
+     * may end before they have met. */
     ddl_status (*open)(int gpu, const uint8_t id[DDL_OFFLOAD_ID_BYTES], int rank, int nranks,
                        ddl_offload **offload, ddl_error *err);
     /* *is_open: it has met them. On failure, *is_others: another rank's part has failed, as far as the

@@ -4,9 +4,10 @@
  * Nothing is linked with NCCL, and its header is not needed: what is declared here has been as it is since
  * NCCL 2.14, and later versions keep it. The oldest that is taken is 2.27.3: before that, what goes on behind
  * a call of a communicator that does not block is kept in memory of the calling thread (NVIDIA/nccl issue
- * 1753 tells since when not), which here is whoever drives, and may end before that does; and before 2.19.1
- * ncclCommAbort is not for another thread than the one whose call is to end (issue 992). The library that
- * the program has loaded is taken, and only where there is none, one that the system finds.
+ * 1753 tells since when not), which here is whoever drives, or one that only opens the communicator, and may
+ * end before that does; and before 2.19.1 ncclCommAbort is not for another thread than the one whose call is
+ * to end (issue 992). The library that the program has loaded is taken, and only where there is none, one
+ * that the system finds.
  */
 #ifndef DDL_CUDA_NCCL_LIBRARY_H
 #define DDL_CUDA_NCCL_LIBRARY_H

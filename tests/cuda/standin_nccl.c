@@ -10,7 +10,7 @@
  * DDL_TEST_STANDIN_NCCL, and DDL_TEST_STANDIN_NCCL_<RANK> for one, say how it behaves, with commas between.
  *     version=22606  that of the library (22703)
  *     init=fail      meeting the others fails; init=hang: it never ends, init=id: there is no unique id,
- *                    init=name: making that never ends
+ *                    init=name: making that never ends; init=block: beginning to meet does not
  *     delay=300      each call takes up to so many microseconds more
  *     fail=3         the third call of the process is refused
  *     break=3        the third one does not end, and the state says that it failed
@@ -140,7 +140,7 @@ static struct {
     pthread_mutex_t lock;
     bool is_read;
     long version, delay, fail, break_, remote, hang, die, stop, late, part, calls;
-    bool init_fails, init_hangs, has_no_id, names_nothing, stuck, frees, exclusive, has_gate;
+    bool init_fails, init_hangs, init_blocks, has_no_id, names_nothing, stuck, frees, exclusive, has_gate;
     atomic_int ncame, nlet_on; /* at the gate, and from there */
     pthread_mutex_t gpu;
 } nccl = { .lock = PTHREAD_MUTEX_INITIALIZER, .version = 22703, .gpu = PTHREAD_MUTEX_INITIALIZER };
@@ -172,6 +172,7 @@ static void read_words(const char *words)
                 *known[i].value = atol(word + strlen(known[i].name));
         nccl.init_fails = nccl.init_fails || strncmp(word, "init=fail", 9) == 0;
         nccl.init_hangs = nccl.init_hangs || strncmp(word, "init=hang", 9) == 0;
+        nccl.init_blocks = nccl.init_blocks || strncmp(word, "init=block", 10) == 0;
         nccl.has_no_id = nccl.has_no_id || strncmp(word, "init=id", 7) == 0;
         nccl.names_nothing = nccl.names_nothing || strncmp(word, "init=name", 9) == 0;
         nccl.stuck = nccl.stuck || strncmp(word, "stuck", 5) == 0;
@@ -408,6 +409,10 @@ EXPORT(outcome ncclCommInitRankConfig(struct comm **out, int nranks, unique_id i
     if (config->magic != (unsigned)MAGIC || config->bytes < sizeof *config || config->blocking != 0 ||
         nranks > RANKS_AT_MOST)
         return BAD_ARGUMENT;
+    if (nccl.init_blocks)
+        need_quiet_thread();
+    while (nccl.init_blocks)
+        nap(100000);
     *out = make(nranks, id, rank);
     return IN_PROGRESS;
 }

@@ -237,7 +237,7 @@ class Default(Calls):
         self.falls_back("another rank tells why", nranks=3, told_by=2, DDL_TEST_STANDIN_NCCL_1="init=fail")
 
     def test_what_does_not_come_up_is_not_waited_for_until_the_deadline(self):
-        for rank, how in ((1, "init=hang"), (0, "init=name")):
+        for rank, how in ((1, "init=hang"), (0, "init=name"), (1, "init=block")):
             with self.subTest(how):  # all ranks wait for it, and one of them gives up first
                 self.falls_back("it has not come up in time", told_by=None, DDL_TIMEOUT=f"{bound(2)}s",
                                 **{f"DDL_TEST_STANDIN_NCCL_{rank}": how})
@@ -536,15 +536,17 @@ class Situations(unittest.TestCase):
 
 class Deadlines(Calls):
     def test_what_hangs_ends_at_the_deadline(self):
-        # At the same time, as each takes as long as its deadline. The third: what is aborted does not stop. The last two:
-        # NCCL does not come up, and it is another rank whose deadline comes first.
+        # At the same time, as each takes as long as its deadline. The third: what is aborted does not stop. The last three:
+        # NCCL does not come up; the second of them: it is another rank whose deadline comes first; the third: the other
+        # ranks know of nobody who has not begun to meet them.
         late_ms = 2 * LIMIT_MS
         cases = [({"DDL_TEST_STANDIN_NCCL_1": "hang=3"}, "NCCL has not finished within"),
                  ({"DDL_TEST_STANDIN_NCCL_1": "init=hang"}, "NCCL has not connected all ranks within"),
                  ({"DDL_TEST_STANDIN_NCCL_1": "hang=4", "DDL_TEST_STANDIN_NCCL_0": "stuck"}, "NCCL has not finished within"),
                  ({"DDL_TEST_STANDIN_NCCL_1": "gate"}, "NCCL has not come up within"),
-                 ({"DDL_TEST_STANDIN_NCCL_0": "init=name", "own": {0: {"DDL_TIMEOUT": f"{late_ms}ms"}}}, "NCCL has not come up within")]
-        culprits = [-1, -1, -1, 1, 0]
+                 ({"DDL_TEST_STANDIN_NCCL_0": "init=name", "own": {0: {"DDL_TIMEOUT": f"{late_ms}ms"}}}, "NCCL has not come up within"),
+                 ({"DDL_TEST_STANDIN_NCCL_1": "init=block"}, "NCCL has not come up within")]
+        culprits = [-1, -1, -1, 1, 0, 1]
         ended = {}
 
         def run(case):
@@ -575,7 +577,8 @@ class Deadlines(Calls):
 
     def test_what_hangs_for_a_rank_alone_ends_at_the_deadline(self):
         cases = [("hang=3", "NCCL has not finished within"), ("hang=4,stuck", "NCCL has not finished within"),
-                 ("init=hang", "NCCL has not come up within"), ("init=name", "NCCL has not come up within")]
+                 ("init=hang", "NCCL has not come up within"), ("init=name", "NCCL has not come up within"),
+                 ("init=block", "NCCL has not come up within")]
         ended = {}
 
         def run(how):
