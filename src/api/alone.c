@@ -239,9 +239,11 @@ ddl_status ddl_alone_perform(ddl_comm *comm, const ddl_call *call, ddl_deadline 
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
     if (comm->alone->gpu != gpu || !ddl_turn_take(gpu, comm->alone->turn))
         return DDL_OK;
+    atomic_store(&comm->is_alone_at_library, true);
     ddl_status status = comm->alone->is_open ? DDL_OK : make(comm, deadline, err);
     if (status == DDL_OK)
         status = run(comm, call, deadline, err);
+    atomic_store(&comm->is_alone_at_library, false);
     if (status != DDL_OK) {
         stop(comm, deadline, err);
         if (status == DDL_ENOMEM && comm->alone->is_open)

@@ -108,6 +108,7 @@ struct ddl_comm {
     ddl_notice left_abort;        /* then: of which the first counts */
     atomic_bool is_alone_aborted; /* by any thread, where a rank is alone; it ends what waits there */
     ddl_notice alone_cause;       /* then: why */
+    atomic_bool is_alone_at_library;      /* a call of a rank alone is (alone.c) */
     ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the
                                              holder's, or the issuing thread's where there is no engine */
 
@@ -178,6 +179,10 @@ void ddl_comm_untrack(ddl_request *request);
 /* Whether the communicator of a rank alone has been aborted; then it is one that has failed from here on. For
  * the thread that issues (shrink.c). */
 bool ddl_comm_hear_abort(ddl_comm *comm);
+
+/* The process exits: what ranks alone in this world have at the library on their GPUs ends (shrink.c).
+ * Thread: any, which has no lock. */
+void ddl_comm_end_alone_at_exit(ddl_world *world);
 
 /* Holder: do what was left to it, if it was (shrink.c). */
 void ddl_comm_do_left_abort(ddl_comm *comm);

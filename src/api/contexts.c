@@ -69,7 +69,10 @@ static void at_exit(void)
     pthread_mutex_lock(&lock);
     DDL_LIST_FOR_EACH (link, &contexts) {
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
-        if (!world->made || world->forked || world->exited || world->engine == NULL)
+        if (!world->made || world->forked || world->exited)
+            continue;
+        ddl_comm_end_alone_at_exit(world);
+        if (world->engine == NULL)
             continue;
         /* The baton is kept: nothing is sent after the goodbye. */
         const bool entered = ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS));

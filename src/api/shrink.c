@@ -27,15 +27,27 @@ enum {
 
 /* ---- abort ---- */
 
-/* The first of several has the last word. */
+/* The first of several has the last word. With the world's lock. */
 static void end_alone(ddl_comm *comm, const ddl_notice *notice)
 {
-    pthread_mutex_lock(&comm->world->lock);
     if (!atomic_load(&comm->is_alone_aborted)) {
         comm->alone_cause = *notice;
         atomic_store(&comm->is_alone_aborted, true);
     }
-    pthread_mutex_unlock(&comm->world->lock);
+}
+
+void ddl_comm_end_alone_at_exit(ddl_world *world)
+{
+    pthread_mutex_lock(&world->lock);
+    DDL_LIST_FOR_EACH (link, &world->comms) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, sibling);
+        const ddl_notice notice = {
+            .code = DDL_EABORTED, .culprit = comm->rank, .witness = comm->rank, .text = DDL_REQUEST_EXITED
+        };
+        if (atomic_load(&comm->is_alone_at_library))
+            end_alone(comm, &notice);
+    }
+    pthread_mutex_unlock(&world->lock);
 }
 
 bool ddl_comm_hear_abort(ddl_comm *comm)
@@ -81,7 +93,9 @@ ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
         if ((unsigned char)*c < 0x20 || *c == 0x7f) /* as others will have it */
             *c = *c == '\n' || *c == '\r' ? ' ' : '?';
     if (comm->engine == NULL) {
+        pthread_mutex_lock(&comm->world->lock);
         end_alone(comm, &notice);
+        pthread_mutex_unlock(&comm->world->lock);
         return DDL_OK;
     }
     if (ddl_engine_enter(comm->engine, ddl_deadline_in_ms(LET_GO_MS))) {

@@ -292,6 +292,30 @@ static void wait_for_gpu(void)
         _exit(8);
 }
 
+static void *call_alone(void *it)
+{
+    (void)ddl_allreduce(((call *)it)->in, ((call *)it)->out, COUNT, DDL_FLOAT32, DDL_SUM, part, NULL);
+    return NULL;
+}
+
+/* With a call of another thread at NCCL, of a rank alone in the world or in a part of it. */
+static void exit_alone(void)
+{
+    static call it;
+    pthread_t other;
+    const struct timespec moment = { 0, 300 * 1000000 };
+    part = world;
+    if (nranks > 1 && ddl_comm_split(world, rank, 0, &part) != DDL_OK)
+        exit(5);
+    it = make_call(gpu_memory_alloc, 0, 1);
+    ddl_status status = ddl_allreduce(it.in, it.out, COUNT, DDL_FLOAT32, DDL_SUM, part, NULL);
+    tell("first", status, holds(it.out, false, (float)rank + 1));
+    if (pthread_create(&other, NULL, call_alone, &it) != 0)
+        exit(6);
+    nanosleep(&moment, NULL);
+    exit(0);
+}
+
 /* Rank 0 is ahead by more calls than are remembered, none of which needs another rank. */
 static void apart(void)
 {
@@ -593,6 +617,7 @@ static const struct {
              { "leave-inside", leave_inside },
              { "leave-after", leave_after },
              { "exit-inside", exit_inside },
+             { "exit-alone", exit_alone },
              { "apart", apart },
              { "two", two },
              { "parts", parts },
@@ -623,7 +648,7 @@ static bool stay_on_one_cpu(void)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[2], "exit-inside") == 0 && atexit(wait_for_gpu) != 0)
+    if (argc == 3 && strncmp(argv[2], "exit-", 5) == 0 && atexit(wait_for_gpu) != 0)
         return 6;
     if (argc > 1)
         gpu_memory_expect(argv[1]);

@@ -413,6 +413,16 @@ class Situations(unittest.TestCase):
         self.assertEqual(ranks[0].expect("second", "DDL_EPEERLOST")["culprit"], 1)
         self.end([ranks[0]])
 
+    def test_nobody_waits_at_exit_for_what_a_rank_alone_has_without_end(self):
+        for nranks in (1, 2):  # in the world, and in a part of it
+            with self.subTest(nranks=nranks):
+                began = time.monotonic()
+                ranks = self.play("exit-alone", nranks, DDL_TEST_STANDIN_NCCL="hang=2", DDL_TIMEOUT=f"{bound(10)}s")
+                for rank in ranks:
+                    self.assert_exact(rank, "first")
+                self.ended(ranks, uses=1)
+                self.assertLess(time.monotonic() - began, bound(5))
+
     def test_who_has_made_other_calls_before_is_named(self):
         # Without boards, on which ranks would wait for each other.
         ranks = self.play("apart", 2, DDL_TRANSPORT="tcp")
