@@ -158,7 +158,7 @@ void ddl_alone_part(ddl_alone *alone, ddl_deadline latest)
 {
     if (alone == NULL || alone->offload == NULL || alone->part_by != 0)
         return;
-    alone->ops->part(alone->offload);
+    alone->ops->part(alone->offload, ddl_gpu_warn);
     alone->part_by = ddl_deadline_earlier(ddl_deadline_in_ms(CLOSE_MS), latest);
 }
 

@@ -3,6 +3,7 @@
 
 #include "api/last_error.h"
 #include "base/bytes.h"
+#include "base/log.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -234,6 +235,11 @@ ddl_status ddl_gpu_find_offload(const struct ddl_offload_ops **ops, ddl_error *e
                         "libddl-cuda.so is of another version of ddl; install both from one build");
     *ops = found;
     return DDL_OK;
+}
+
+void ddl_gpu_warn(const char *line)
+{
+    ddl_log(DDL_LOG_WARNING, "%s", line);
 }
 
 /* ---- calls ---- */

@@ -49,6 +49,9 @@ void ddl_gpu_let_go(const ddl_comm *comm);
  * DDL_EDEVICE: why there is none. Thread: any. */
 DDL_MUST_USE ddl_status ddl_gpu_find_offload(const struct ddl_offload_ops **ops, ddl_error *err);
 
+/* A warning in the log, as ddl_offload_tell. Thread: any. */
+void ddl_gpu_warn(const char *line);
+
 /* Whether it is managed memory, as far as the driver can tell. NULL is not. Thread: any. */
 bool ddl_gpu_is_managed(const void *memory);
 

@@ -1,6 +1,7 @@
 /* votes.c - the way of a call from its start to where it is performed. */
 #include "api/votes_state.h"
 
+#include "api/gpu.h"
 #include "api/issue.h"
 #include "api/turns.h"
 #include "base/bytes.h"
@@ -36,8 +37,10 @@ void ddl_votes_part(ddl_comm *comm, ddl_deadline latest)
     ddl_votes *votes = comm->votes;
     if (votes == NULL || votes->ops == NULL || votes->part_by != 0)
         return;
-    if (votes->offload != NULL)
-        votes->ops->part(votes->offload);
+    if (comm->failure.failed) /* others may not part from it any more */
+        ddl_votes_abort(comm);
+    else if (votes->offload != NULL)
+        votes->ops->part(votes->offload, ddl_gpu_warn);
     votes->part_by = ddl_deadline_earlier(ddl_deadline_in_ms(CLOSE_MS), latest);
 }
 

@@ -56,6 +56,9 @@ typedef struct ddl_offload_call {
     const ddl_offload_move *moves; /* one for each rank; read by start only */
 } ddl_offload_call;
 
+/* Hears what happens when nobody is there to be told, as a line for the log. Thread: any. */
+typedef void ddl_offload_tell(const char *line);
+
 /* Of failures: DDL_EDEVICE, with the library's text and the number of the GPU; DDL_EUNSUPPORTED: it is not
  * there, or too old; DDL_ENOMEM. */
 struct ddl_offload_ops {
@@ -83,10 +86,11 @@ struct ddl_offload_ops {
      * they may be. */
     bool (*settle)(ddl_offload *offload, int timeout_ms);
     /* Begin to part from the others, where nothing is under way. Only this, abort, settle and close may
-     * follow. */
-    void (*part)(ddl_offload *offload);
+     * follow. If others do not part it is aborted after some seconds, which is told (NULL: to nobody), by a
+     * thread of its own. */
+    void (*part)(ddl_offload *offload, ddl_offload_tell *tell);
     /* Part from the others, if that was not begun; blocks, but not for longer than that. What has not ended
-     * then is left to the process. NULL is fine. */
+     * then goes on by itself. NULL is fine. */
     void (*close)(ddl_offload *offload, int timeout_ms);
 };
 

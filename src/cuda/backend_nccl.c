@@ -10,11 +10,17 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { MARKS = 16 /* calls in the stream, at most */, LOOK_US = 50 };
+enum {
+    MARKS = 16 /* calls in the stream, at most */,
+    LOOK_US = 50,
+    LOOK_SELDOM_US = 20000,
+    PART_MS = 5000 /* others that free the communicator do so within 4 s */
+};
 
 /* What NCCL may block in, a thread of its own does; who waits for that gives up after a while. */
 typedef struct farewell {
@@ -22,7 +28,9 @@ typedef struct farewell {
     nccl_comm *comm;
     CUcontext context;
     const ddl_driver *driver;
+    int gpu;
     bool graceful;
+    ddl_offload_tell *tell; /* or NULL */
     atomic_bool ended;
     atomic_int holders; /* the offload, and the thread if there is one: the last one frees it */
 } farewell;
@@ -134,22 +142,49 @@ static void let_go(farewell *parting)
         free(parting);
 }
 
+static bool is_well(nccl_result result)
+{
+    return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS;
+}
+
+static void tell_of_late_others(const farewell *parting)
+{
+    char line[200];
+    snprintf(
+        line, sizeof line,
+        "GPU %d: other ranks have not parted at NCCL within %d s, as where one has died; it is aborted here",
+        parting->gpu, PART_MS / 1000);
+    if (parting->tell != NULL)
+        parting->tell(line);
+}
+
+/* All ranks have to, and one may never do. False: it has to be aborted. */
+static bool finalize(const farewell *parting)
+{
+    const ddl_deadline deadline = ddl_deadline_in_ms(PART_MS);
+    struct timespec moment = { 0, LOOK_US * 1000 };
+    nccl_result state = parting->nccl->ncclCommFinalize(parting->comm);
+    while (is_well(state)) {
+        if (parting->nccl->ncclCommGetAsyncError(parting->comm, &state) != NCCL_SUCCESS)
+            return false;
+        if (state == NCCL_SUCCESS)
+            return true;
+        if (ddl_deadline_passed(deadline)) {
+            tell_of_late_others(parting);
+            return false;
+        }
+        nanosleep(&moment, NULL);
+        if (moment.tv_nsec < LOOK_SELDOM_US * 1000)
+            moment.tv_nsec *= 2;
+    }
+    return false;
+}
+
 static void *part(void *arg)
 {
     farewell *parting = arg;
-    struct timespec moment = { 0, LOOK_US * 1000 };
-    nccl_result state = NCCL_SUCCESS;
     (void)ddl_driver_enter(parting->driver, parting->context); /* the thread ends with it */
-    if (parting->graceful) {
-        state = parting->nccl->ncclCommFinalize(parting->comm);
-        while (state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS) {
-            if (parting->nccl->ncclCommGetAsyncError(parting->comm, &state) != NCCL_SUCCESS ||
-                state != NCCL_IN_PROGRESS)
-                break;
-            nanosleep(&moment, NULL);
-        }
-    }
-    if (parting->graceful && state == NCCL_SUCCESS)
+    if (parting->graceful && finalize(parting))
         (void)parting->nccl->ncclCommDestroy(parting->comm);
     else
         (void)parting->nccl->ncclCommAbort(parting->comm);
@@ -159,7 +194,7 @@ static void *part(void *arg)
 }
 
 /* Where there is no thread for it what is under way stays so, and settle and close see that. */
-static void begin_parting(ddl_offload *offload, bool graceful)
+static void begin_parting(ddl_offload *offload, bool graceful, ddl_offload_tell *tell)
 {
     farewell *parting = offload->parting;
     if (offload->is_parting || offload->comm == NULL)
@@ -168,7 +203,9 @@ static void begin_parting(ddl_offload *offload, bool graceful)
     parting->comm = offload->comm;
     parting->context = offload->context;
     parting->driver = offload->driver;
+    parting->gpu = offload->gpu;
     parting->graceful = graceful;
+    parting->tell = tell;
     atomic_store(&parting->holders, 2);
     offload->is_parting = ddl_thread_start_detached(part, parting) == 0;
     if (!offload->is_parting)
@@ -190,12 +227,12 @@ static bool has_parted(ddl_offload *offload, int timeout_ms)
 
 static void abort_offload(ddl_offload *offload)
 {
-    begin_parting(offload, false);
+    begin_parting(offload, false, NULL);
 }
 
-static void part_offload(ddl_offload *offload)
+static void part_offload(ddl_offload *offload, ddl_offload_tell *tell)
 {
-    begin_parting(offload, true);
+    begin_parting(offload, true, tell);
 }
 
 /* NCCL's end is not yet that of the stream, which may have to see that its kernel was told to stop. */
@@ -232,7 +269,7 @@ static void close_offload(ddl_offload *offload, int timeout_ms)
 {
     if (offload == NULL)
         return;
-    part_offload(offload);
+    begin_parting(offload, true, NULL);
     if (has_parted(offload, timeout_ms) && (offload->stream == NULL || settle(offload, 0)))
         free_of_driver(offload);
     if (offload->parting != NULL)
@@ -367,11 +404,6 @@ static nccl_op op_of(ddl_op op)
     default:
         return NCCL_SUM;
     }
-}
-
-static bool is_well(nccl_result result)
-{
-    return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS;
 }
 
 static nccl_result move_with(const ddl_offload *offload, int rank, const ddl_offload_move *move)

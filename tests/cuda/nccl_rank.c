@@ -316,6 +316,38 @@ static void exit_alone(void)
     exit(0);
 }
 
+static atomic_bool has_told;
+
+static void hear(void *unused, const char *line)
+{
+    (void)unused;
+    if (strstr(line, "GPU 0: other ranks have not parted at NCCL within 5 s") != NULL)
+        atomic_store(&has_told, true);
+}
+
+static double processor_s(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+/* Rank 1 dies as it frees a part; rank 0 does not wait for it for ever, nor busily. */
+static void part_with_the_dead(void)
+{
+    enum { PATIENCE_MS = 30000 };
+    ddl_set_log(hear, NULL);
+    if (ddl_comm_split(world, 0, rank, &part) != DDL_OK)
+        exit(5);
+    reduce("first", gpu_memory_alloc, 0, part);
+    (void)ddl_comm_free(&part);
+    const double before_s = processor_s();
+    for (int ms = 0; !atomic_load(&has_told) && ms < PATIENCE_MS; ms += 100)
+        nanosleep(&(struct timespec){ 0, 100 * 1000000 }, NULL);
+    tell("told", atomic_load(&has_told) ? DDL_OK : DDL_ETIMEDOUT, processor_s() - before_s < 0.1);
+    _exit(0);
+}
+
 /* Rank 0 is ahead by more calls than are remembered, none of which needs another rank. */
 static void apart(void)
 {
@@ -618,6 +650,7 @@ static const struct {
              { "leave-after", leave_after },
              { "exit-inside", exit_inside },
              { "exit-alone", exit_alone },
+             { "part-with-the-dead", part_with_the_dead },
              { "apart", apart },
              { "two", two },
              { "parts", parts },

@@ -17,6 +17,7 @@
  *     remote=3       the same, but another rank's part is said to have failed
  *     hang=3         the third one does not end
  *     die=3          the process is killed in the third one
+ *     dies_parting   the process is killed when it begins to part from the others
  *     stuck          what was aborted does not stop
  *     stop=300       it stops after so many milliseconds, and has written to its output by then
  *     part=600       the end of a communicator takes so many milliseconds
@@ -84,6 +85,7 @@ typedef struct settings {
 struct shared { /* by the processes of a communicator */
     atomic_ulong round[RANKS_AT_MOST];
     CUdevice gpu[RANKS_AT_MOST];
+    atomic_bool parts[RANKS_AT_MOST];
     size_t offset[RANKS_AT_MOST][RANKS_AT_MOST]; /* of what a rank has for another, in its file */
     size_t bytes[RANKS_AT_MOST][RANKS_AT_MOST];
     /* How often a rank has had something for another by ncclSend, and how often that has taken it. */
@@ -98,7 +100,7 @@ struct comm {
     CUdevice gpu;
     int files[RANKS_AT_MOST];
     unsigned long round, nsent[RANKS_AT_MOST], ntaken[RANKS_AT_MOST];
-    atomic_bool aborted;
+    atomic_bool aborted, parts;
     atomic_int state;
     atomic_bool met; /* or given up */
     pthread_t meeting;
@@ -140,7 +142,8 @@ static struct {
     pthread_mutex_t lock;
     bool is_read;
     long version, delay, fail, break_, remote, hang, die, stop, late, part, calls;
-    bool init_fails, init_hangs, init_blocks, has_no_id, names_nothing, stuck, frees, exclusive, has_gate;
+    bool init_fails, init_hangs, init_blocks, has_no_id, names_nothing, dies_parting, stuck, frees, exclusive,
+        has_gate;
     atomic_int ncame, nlet_on; /* at the gate, and from there */
     pthread_mutex_t gpu;
 } nccl = { .lock = PTHREAD_MUTEX_INITIALIZER, .version = 22703, .gpu = PTHREAD_MUTEX_INITIALIZER };
@@ -175,6 +178,7 @@ static void read_words(const char *words)
         nccl.init_blocks = nccl.init_blocks || strncmp(word, "init=block", 10) == 0;
         nccl.has_no_id = nccl.has_no_id || strncmp(word, "init=id", 7) == 0;
         nccl.names_nothing = nccl.names_nothing || strncmp(word, "init=name", 9) == 0;
+        nccl.dies_parting = nccl.dies_parting || strncmp(word, "dies_parting", 12) == 0;
         nccl.stuck = nccl.stuck || strncmp(word, "stuck", 5) == 0;
         nccl.frees = nccl.frees || strncmp(word, "frees", 5) == 0;
         nccl.has_gate = nccl.has_gate || strncmp(word, "gate", 4) == 0;
@@ -438,9 +442,15 @@ static void destroy(struct comm *comm)
 
 EXPORT(outcome ncclCommFinalize(struct comm *comm))
 {
-    (void)comm;
+    int ready = SUCCESS;
     need_quiet_thread();
-    return SUCCESS;
+    if (nccl.dies_parting)
+        kill(getpid(), SIGKILL);
+    if (!atomic_compare_exchange_strong(&comm->state, &ready, IN_PROGRESS))
+        return (outcome)ready;
+    atomic_store(&comm->shared->parts[comm->rank], true);
+    atomic_store(&comm->parts, true);
+    return IN_PROGRESS;
 }
 
 EXPORT(outcome ncclCommDestroy(struct comm *comm))
@@ -774,6 +784,14 @@ static void put_into_stream(struct call *call)
     (void)cuCtxPopCurrent(&own);
 }
 
+static bool have_all_parted(const struct comm *comm)
+{
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (!atomic_load(&comm->shared->parts[rank]))
+            return false;
+    return true;
+}
+
 EXPORT(outcome ncclCommGetAsyncError(struct comm *comm, outcome *state))
 {
     if (comm->held != NULL && ++comm->looks == 2) {
@@ -782,6 +800,8 @@ EXPORT(outcome ncclCommGetAsyncError(struct comm *comm, outcome *state))
         atomic_store(&comm->state, SUCCESS);
         put_into_stream(call);
     }
+    if (atomic_load(&comm->parts) && have_all_parted(comm))
+        atomic_store(&comm->state, SUCCESS);
     *state = (outcome)atomic_load(&comm->state);
     return SUCCESS;
 }

@@ -423,6 +423,14 @@ class Situations(unittest.TestCase):
                 self.ended(ranks, uses=1)
                 self.assertLess(time.monotonic() - began, bound(5))
 
+    def test_who_dies_as_it_frees_is_not_waited_for_for_ever(self):
+        ranks = self.play("part-with-the-dead", 2, DDL_TEST_STANDIN_NCCL_1="dies_parting")
+        for rank in ranks:
+            self.assert_exact(rank, "first")
+        ranks[1].finish(-9)
+        self.assert_exact(ranks[0], "told")
+        ranks[0].finish()
+
     def test_who_has_made_other_calls_before_is_named(self):
         # Without boards, on which ranks would wait for each other.
         ranks = self.play("apart", 2, DDL_TRANSPORT="tcp")
