@@ -187,6 +187,14 @@ class GpuCheck(GpuTest):
                 self.assertEqual(self.rows(said, "skipped"), ["NCCL, 2 ranks, one GPU", "collectives by NCCL, 2 ranks, one GPU"], said)
                 self.assertIn("NCCL 2.27.3 does not take several ranks on one GPU (%s)" % words, "".join(said))
 
+    def test_nccl_that_is_too_old_is_skipped(self):
+        for gpus, rows in ((1, ()), (2, ("collectives by default, 2 ranks, 2 GPUs",))):
+            where = "one GPU" if gpus == 1 else "2 GPUs"
+            said = self.check(0, "--nccl-only", DDL_TEST_STANDIN="gpus=%d" % gpus, DDL_TEST_STANDIN_NCCL="version=22304")
+            self.assertEqual(self.rows(said, "skipped"), ["NCCL alone, by ddl", "collectives by NCCL, 1 rank", "NCCL, 2 ranks, " + where,
+                                                          "collectives by NCCL, 2 ranks, " + where, *rows], said)
+            self.assertIn("NCCL is 2.23.4, and ddl takes 2.27.3 or later", "".join(said))
+
     def test_what_else_goes_wrong_with_two_ranks_on_a_gpu_has_failed(self):
         # NCCL fails; what hangs is not NCCL.
         for own, words in (({"DDL_TEST_STANDIN_NCCL_1": "init=fail"}, "ncclCommInitRank: unhandled system error"),
