@@ -93,10 +93,15 @@ static ddl_status find_libraries(const ddl_driver **driver, const nccl_library *
     return ddl_nccl_find(nccl, err);
 }
 
-/* NCCL heeds it more than what it is told, and would block whoever drives, and with it what ends calls. */
+/* NCCL heeds them more than what it is told. By the one it would block whoever drives, and with it what ends
+ * calls. By the other all communicators of the process have one id, without a secret in it: an address, at
+ * which rank 0 of each has to listen, so that ranks of two parts may meet each other. */
 static ddl_status check_environment(ddl_error *err)
 {
-    const char *blocking = getenv("NCCL_COMM_BLOCKING");
+    const char *blocking = getenv("NCCL_COMM_BLOCKING"), *id = getenv("NCCL_COMM_ID");
+    if (id != NULL)
+        return DDL_FAIL(err, DDL_EUNSUPPORTED,
+                        "NCCL_COMM_ID=%.60s would give all communicators of NCCL the same id; unset it", id);
     if (blocking == NULL || blocking[0] == '\0' || strcmp(blocking, "0") == 0)
         return DDL_OK;
     return DDL_FAIL(err, DDL_EUNSUPPORTED,

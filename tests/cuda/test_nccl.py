@@ -165,6 +165,9 @@ class Choice(Calls):
     def test_the_environment_says_that_nccl_blocks(self):
         self.refused(r"rank 1 \(.*\): NCCL_COMM_BLOCKING=1 ", 1, own={1: {"NCCL_COMM_BLOCKING": "1"}, 0: {"NCCL_COMM_BLOCKING": "0"}})
 
+    def test_the_environment_says_by_which_id_ranks_meet(self):
+        self.refused(r"rank 0 \(.*\): NCCL_COMM_ID=127.0.0.1:29400 would give all", 0, own={0: {"NCCL_COMM_ID": "127.0.0.1:29400"}})
+
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "built without failpoints")
     def test_no_thread_for_what_takes_long(self):
         records, lines = self.run_world(2, own={0: {"DDL_FAILPOINTS": "api.thread"}})
@@ -227,6 +230,9 @@ class Default(Calls):
 
     def test_the_environment_says_that_nccl_blocks(self):
         self.falls_back("NCCL_COMM_BLOCKING=1 ", told_by=1, own={1: {"NCCL_COMM_BLOCKING": "1"}})
+
+    def test_the_environment_says_by_which_id_ranks_meet(self):
+        self.falls_back("NCCL_COMM_ID=127.0.0.1:29400 ", told_by=0, own={0: {"NCCL_COMM_ID": "127.0.0.1:29400"}})
 
     def test_there_is_no_id(self):
         self.falls_back("GPU 0: NCCL 2.27.3: ncclGetUniqueId: unhandled system error", nranks=3, DDL_TEST_STANDIN_NCCL_0="init=id")
