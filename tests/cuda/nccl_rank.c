@@ -566,6 +566,39 @@ static void streams(void)
     gpu_stream_destroy(stream);
 }
 
+static atomic_int nmade;
+
+static void hear_of_nccl(void *unused, const char *line)
+{
+    (void)unused;
+    if (strstr(line, "calls on buffers of GPUs go to NCCL") != NULL)
+        atomic_fetch_add(&nmade, 1);
+}
+
+/* While a stream waits for an operation of a part, a call in the world goes by hosts, and the next one does
+ * not. */
+static void stream_beside(void)
+{
+    atomic_bool is_open = false;
+    ddl_set_log(hear_of_nccl, NULL);
+    if (ddl_comm_split(world, 0, rank, &part) != DDL_OK)
+        exit(5);
+    call it = make_call(gpu_memory_alloc, 0, nranks), other = make_call(gpu_memory_alloc, 1, nranks);
+    void *stream = make_stream();
+    bool good = gpu_stream_call(stream, wait_at_door, &is_open) && ddl_stream_begin(part, stream) == DDL_OK;
+    ddl_status status = ddl_allreduce(it.in, it.out, COUNT, DDL_FLOAT32, DDL_SUM, part, NULL);
+    if (status == DDL_OK)
+        status = ddl_allreduce(other.in, other.out, COUNT, DDL_FLOAT32, DDL_SUM, world, NULL);
+    tell("by hosts", status, good && is_exact(&other) && atomic_load(&nmade) == 0);
+    atomic_store(&is_open, true);
+    good = gpu_stream_wait(stream);
+    tell("in the stream", ddl_stream_end(part), good && is_exact(&it));
+    reduce("by NCCL", gpu_memory_alloc, 2, world);
+    tell("made", DDL_OK, atomic_load(&nmade) == 1);
+    gpu_stream_destroy(stream);
+    (void)ddl_comm_free(&part);
+}
+
 /* That of the last rank does not come to the call. */
 static void stuck_stream(void)
 {
@@ -660,6 +693,7 @@ static const struct {
              { "group-around", group_around },
              { "managed", managed },
              { "streams", streams },
+             { "stream-beside", stream_beside },
              { "stuck-stream", stuck_stream },
              { "fail", fail },
              { "aborted", aborted },

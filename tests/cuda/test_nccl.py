@@ -491,6 +491,13 @@ class Situations(unittest.TestCase):
                         self.assert_exact(rank, event)
                 self.end(ranks, uses=1)
 
+    def test_a_call_beside_a_stream_that_waits_goes_by_hosts_where_nobody_asks_for_nccl(self):
+        ranks = self.play("stream-beside", 2, DDL_GPU=None, DDL_TEST_DRIVER_FIRST="1")
+        for rank in ranks:
+            for event in ("by hosts", "in the stream", "by NCCL", "made"):
+                self.assert_exact(rank, event)
+        self.end(ranks)
+
     def test_a_stream_that_does_not_come_to_a_call_is_named(self):
         ranks = self.play("stuck-stream", 3, DDL_TIMEOUT=f"{LIMIT_MS}ms")
         for rank in ranks:
