@@ -436,12 +436,32 @@ void ddl_desk_refresh(const ddl_desk *desk, const char *path)
 
 static void act_list(struct deed *deed)
 {
+    bool has_room = true;
+    errno = 0;
     DIR *folder = ddl_record_list(deed->path);
-    for (struct dirent *item; folder != NULL && (item = readdir(folder)) != NULL;)
-        if (!ddl_bytes_append(&deed->bytes, item->d_name, strlen(item->d_name) + 1))
+    for (struct dirent *item; folder != NULL && has_room; errno = 0) {
+        if ((item = readdir(folder)) == NULL)
             break;
+        has_room = ddl_bytes_append(&deed->bytes, item->d_name, strlen(item->d_name) + 1);
+    }
+    if (!has_room)
+        deed->status = DDL_FAIL(&deed->error, DDL_ENOMEM, "no memory for the names in %s", deed->path);
+    else if (errno != 0 && errno != ENOENT && errno != ESTALE)
+        deed->status =
+            DDL_FAIL_OS(&deed->error, DDL_ESTORE, errno, "file store: listing %s failed", deed->path);
     if (folder != NULL)
         closedir(folder);
+}
+
+ddl_status ddl_desk_names(const ddl_desk *desk, const char *path, ddl_bytes *names, ddl_error *err)
+{
+    struct deed deed = deed_on(act_list, "listing", path);
+    DDL_TRY(hand_over(desk, &deed, err));
+    if (deed.status == DDL_OK)
+        *names = deed.bytes;
+    else
+        ddl_bytes_fini(&deed.bytes);
+    return outcome_of(&deed, err);
 }
 
 ddl_bytes ddl_desk_list(const ddl_desk *desk, const char *path)

@@ -64,6 +64,10 @@ void ddl_desk_refresh(const ddl_desk *desk, const char *path);
 /* The names in a folder, for ddl_desk_next; none if it cannot be read. Release with ddl_bytes_fini. */
 ddl_bytes ddl_desk_list(const ddl_desk *desk, const char *path);
 
+/* The same, and DDL_ESTORE if it cannot be read; none if there is no such folder. */
+DDL_MUST_USE ddl_status ddl_desk_names(const ddl_desk *desk, const char *path, ddl_bytes *names,
+                                       ddl_error *err);
+
 /* The name behind this one; NULL: the first, and behind the last. */
 const char *ddl_desk_next(const ddl_bytes *names, const char *name);
 

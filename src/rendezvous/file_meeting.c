@@ -509,7 +509,7 @@ ddl_status ddl_file_meeting_find(ddl_file_run *file, const ddl_store_options *op
 /* ---- leaving ---- */
 
 /* Whether nobody else has a will: all have heard that the run is settled, or have left. */
-static bool all_know(const ddl_file_run *file)
+static bool all_know(ddl_file_run *file)
 {
     char path[DDL_RECORD_PATH];
     bool all = true;

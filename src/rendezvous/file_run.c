@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LAST_PAUSE_MS = 100 };
@@ -40,6 +41,17 @@ void ddl_file_run_key_path(const ddl_file_run *file, char path[DDL_RECORD_PATH],
     if (!plain)
         snprintf(name + bytes, sizeof name - bytes, "=%08x%08x", (unsigned)(hash >> 32), (unsigned)hash);
     ddl_file_run_path(file, path, "key", name);
+}
+
+int ddl_file_run_rank_of(const char *name, const char *kind, int count)
+{
+    const size_t bytes = strlen(kind);
+    if (name[0] != '=' || strncmp(name + 1, kind, bytes) != 0 || name[1 + bytes] != '.')
+        return -1;
+    const char *digits = name + bytes + 2;
+    char *end;
+    const long rank = strtol(digits, &end, 10);
+    return isdigit((unsigned char)*digits) && *end == '\0' && rank < count ? (int)rank : -1;
 }
 
 void ddl_file_run_place_path(const ddl_file_run *file, char path[DDL_RECORD_PATH], const char *item)
@@ -77,19 +89,28 @@ void ddl_file_run_here_paths(const ddl_file_run *file, const char *token, char l
     ddl_file_run_path(file, host, "here", name);
 }
 
+/* Whether a process is on this host, and sees the directory by the same mount. */
+static bool is_ours(ddl_file_run *file, const char *token, const char *host)
+{
+    ddl_bytes id = { 0 };
+    bool ours = false, found = false;
+    if (ddl_file_hosts_find(&file->hosts, token, &ours))
+        return ours;
+    if (ddl_desk_read(&file->desk, host, DDL_FILE_KERNEL_BYTES, &id, &found, NULL) == DDL_OK && found) {
+        ours = id.bytes == DDL_FILE_KERNEL_BYTES && memcmp(id.data, file->kernel, DDL_FILE_KERNEL_BYTES) == 0;
+        ddl_file_hosts_add(&file->hosts, token, ours);
+    }
+    ddl_bytes_fini(&id);
+    return ours;
+}
+
 /* Only a lock in this host's own kernel, on the same mount, is proof of a death. */
-bool ddl_file_run_has_ended(const ddl_file_run *file, const char *token)
+bool ddl_file_run_has_ended(ddl_file_run *file, const char *token)
 {
     char lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH];
-    ddl_bytes id = { 0 };
-    bool found = false;
     ddl_file_run_here_paths(file, token, lock, host);
-    bool ours = ddl_host_id_is_sure(file->kernel) &&
-                ddl_desk_read(&file->desk, host, DDL_FILE_KERNEL_BYTES, &id, &found, NULL) == DDL_OK &&
-                found && id.bytes == DDL_FILE_KERNEL_BYTES &&
-                memcmp(id.data, file->kernel, DDL_FILE_KERNEL_BYTES) == 0;
-    ddl_bytes_fini(&id);
-    return ours && ddl_desk_life_of(&file->desk, lock) == DDL_RECORD_ENDED;
+    return ddl_host_id_is_sure(file->kernel) && is_ours(file, token, host) &&
+           ddl_desk_life_of(&file->desk, lock) == DDL_RECORD_ENDED;
 }
 
 bool ddl_file_run_has_left(const ddl_file_run *file, const char *token)

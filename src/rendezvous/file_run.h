@@ -11,6 +11,7 @@
 #include "io/host.h"
 #include "protocol/store_wire.h"
 #include "rendezvous/clerk.h"
+#include "rendezvous/file_hosts.h"
 #include "rendezvous/meet.h"
 #include "rendezvous/store.h"
 
@@ -37,6 +38,7 @@ typedef struct ddl_file_run {
     char host_token[DDL_TOKEN_TEXT];   /* rank 0's */
     int64_t written_ns;                /* the record at the place whose run we asked */
     ddl_error odd_meet;                /* why the record at the place was passed over */
+    ddl_file_hosts hosts;              /* of whose processes we have asked */
     ddl_deadline next_life_check;
     ddl_deadline answer_limit;               /* rank 0: for answers that could not be written yet */
     bool has_will, has_set, settled, failed; /* has_set: created a key */
@@ -53,6 +55,10 @@ typedef struct ddl_file_run {
 void ddl_file_run_path(const ddl_file_run *file, char path[DDL_RECORD_PATH], const char *folder,
                        const char *item);
 void ddl_file_run_key_path(const ddl_file_run *file, char path[DDL_RECORD_PATH], const char *key);
+
+/* The rank below count whose key of this kind is in a file of this name in key/; -1: it is no such file. */
+int ddl_file_run_rank_of(const char *name, const char *kind, int count);
+
 void ddl_file_run_place_path(const ddl_file_run *file, char path[DDL_RECORD_PATH], const char *item);
 
 /* The two files of a process in here/: the one that it holds, and the one that says on which host. */
@@ -68,7 +74,7 @@ const char *ddl_file_run_will_name(const char *token, char name[DDL_FILE_WILL_NA
 
 /* ---- who lives ---- */
 
-bool ddl_file_run_has_ended(const ddl_file_run *file, const char *token);
+bool ddl_file_run_has_ended(ddl_file_run *file, const char *token);
 
 /* Whoever parts in peace takes its files along. */
 bool ddl_file_run_has_left(const ddl_file_run *file, const char *token);

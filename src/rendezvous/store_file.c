@@ -37,7 +37,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIFE_INTERVAL_MS = 200 }; /* between looks at who still lives */
+enum {
+    LIFE_INTERVAL_MS = 200, /* between looks at who still lives, */
+    LIFE_SHARE = 10,        /* and at least so many times as long as the last one took */
+    READ_AT_ONCE = 64       /* values, between looks at the store */
+};
 
 static ddl_file_run *as_file(ddl_store *store)
 {
@@ -102,6 +106,31 @@ static ddl_status explain(ddl_file_run *file, ddl_status status, ddl_error *err)
     return status == DDL_ESTORE && is_gone(file) ? report_gone(file, err) : status;
 }
 
+static ddl_status look_who_lives(ddl_file_run *file, ddl_error *err)
+{
+    if (file->self.rank == 0)
+        DDL_TRY(
+            ddl_file_meeting_check(file, err)); /* first: who has taken the place has removed our folder */
+    if (is_gone(file))
+        return report_gone(file, err);
+    if (file->self.rank == 0)
+        return look_for_dead(file, err);
+    return ddl_file_run_has_ended(file, file->host_token) ? execute_will(file, file->host_token, err)
+                                                          : DDL_OK;
+}
+
+/* With a slow file server that takes long, and is to be no more than a part of what is done. */
+static ddl_status look_who_lives_in_turn(ddl_file_run *file, ddl_error *err)
+{
+    const int64_t start_ns = ddl_now_ns();
+    if (!ddl_deadline_passed(file->next_life_check))
+        return DDL_OK;
+    const ddl_status status = look_who_lives(file, err);
+    const int64_t rest_ms = (ddl_now_ns() - start_ns) * LIFE_SHARE / DDL_NS_PER_MS;
+    file->next_life_check = ddl_deadline_in_ms(rest_ms > LIFE_INTERVAL_MS ? rest_ms : LIFE_INTERVAL_MS);
+    return status;
+}
+
 /* One look at the store, for whoever waits: has the run failed, has somebody died, does somebody ask? */
 static ddl_status look(ddl_file_run *file, ddl_error *err)
 {
@@ -113,21 +142,7 @@ static ddl_status look(ddl_file_run *file, ddl_error *err)
         status = status == DDL_OK ? answered : status;
     }
     DDL_TRY(status);
-    if (ddl_file_run_is_settled(file))
-        return DDL_OK;
-    bool due = ddl_deadline_passed(file->next_life_check);
-    if (!due)
-        return DDL_OK;
-    file->next_life_check = ddl_deadline_in_ms(LIFE_INTERVAL_MS);
-    if (file->self.rank == 0)
-        DDL_TRY(
-            ddl_file_meeting_check(file, err)); /* first: who has taken the place has removed our folder */
-    if (is_gone(file))
-        return report_gone(file, err);
-    if (file->self.rank == 0)
-        return look_for_dead(file, err);
-    return ddl_file_run_has_ended(file, file->host_token) ? execute_will(file, file->host_token, err)
-                                                          : DDL_OK;
+    return ddl_file_run_is_settled(file) ? DDL_OK : look_who_lives_in_turn(file, err);
 }
 
 /* ---- opening ---- */
@@ -317,6 +332,75 @@ static ddl_status file_get(ddl_store *store, const char *key, ddl_deadline deadl
     return DDL_OK;
 }
 
+static ddl_status take_key(const ddl_file_run *file, const ddl_store_many *many, int rank, ddl_error *err)
+{
+    char key[DDL_STORE_NAME_BYTES], token[DDL_TOKEN_TEXT];
+    ddl_bytes sealed = { 0 };
+    bool found = false;
+    ddl_store_name(many->kind, rank, key);
+    DDL_TRY(read_key(file, key, &sealed, token, &found, err));
+    ddl_status status = DDL_OK;
+    if (found)
+        status = ddl_store_found(&file->base, many, rank, ddl_bytes_view(&sealed), err);
+    ddl_bytes_fini(&sealed);
+    return status;
+}
+
+/* Take in which of the keys are there, by one listing of the folder and the files that it names. *taken: how
+ * many more there are now; after READ_AT_ONCE the others are left for another time. */
+static ddl_status take_keys(const ddl_file_run *file, const ddl_store_many *many, int *taken, ddl_error *err)
+{
+    char folder[DDL_RECORD_PATH];
+    ddl_bytes names = { 0 };
+    *taken = 0;
+    ddl_file_run_path(file, folder, "key", "");
+    DDL_TRY(ddl_desk_names(&file->desk, folder, &names, err));
+    ddl_status status = DDL_OK;
+    for (const char *name = NULL;
+         status == DDL_OK && *taken < READ_AT_ONCE && (name = ddl_desk_next(&names, name)) != NULL;) {
+        const int rank = ddl_file_run_rank_of(name, many->kind, many->count);
+        if (rank < 0 || many->present[rank])
+            continue;
+        status = take_key(file, many, rank, err);
+        *taken += many->present[rank];
+    }
+    ddl_bytes_fini(&names);
+    return status;
+}
+
+static int first_missing(const ddl_store_many *many)
+{
+    int rank = 0;
+    while (rank < many->count && many->present[rank])
+        rank++;
+    return rank;
+}
+
+static ddl_status get_many(ddl_file_run *file, const ddl_store_many *many, ddl_deadline deadline,
+                           ddl_error *err)
+{
+    int64_t pause = DDL_FILE_FIRST_PAUSE_MS;
+    for (int rank, taken; (rank = first_missing(many)) < many->count;) {
+        DDL_TRY(look(file, err));
+        DDL_TRY(take_keys(file, many, &taken, err));
+        if (taken > 0) /* others are about to come */
+            pause = DDL_FILE_FIRST_PAUSE_MS;
+        else if (ddl_deadline_passed(deadline))
+            return DDL_FAIL(err, DDL_ETIMEDOUT, "%s.%d was not set in the store %s", many->kind, rank,
+                            file->place);
+        if (taken < READ_AT_ONCE)
+            ddl_file_pause(&pause, deadline);
+    }
+    return DDL_OK;
+}
+
+static ddl_status file_get_many(ddl_store *store, const ddl_store_many *many, ddl_deadline deadline,
+                                ddl_error *err)
+{
+    ddl_file_run *file = as_file(store);
+    return explain(file, get_many(file, many, deadline, err), err);
+}
+
 static ddl_status will(ddl_file_run *file, const ddl_error *last_will, ddl_error *err)
 {
     char path[DDL_RECORD_PATH], name[DDL_FILE_WILL_NAME];
@@ -371,6 +455,7 @@ static void file_destroy(ddl_store *store, ddl_deadline deadline)
     if (file->has_place) /* stays if somebody is at it, of this run or already of the next */
         (void)ddl_desk_remove_folder(&file->desk, file->place);
     ddl_clerk_destroy(file->desk.clerk);
+    ddl_file_hosts_fini(&file->hosts);
     ddl_free(file);
 }
 
@@ -381,7 +466,7 @@ const struct ddl_store_ops ddl_store_file = {
     .open = file_open,
     .set_new = file_set_new,
     .get = file_get,
-    .get_many = ddl_store_get_each,
+    .get_many = file_get_many,
     .will = file_will,
     .fail = file_fail,
     .check = file_check,

@@ -11,8 +11,10 @@
 #include "backend/choice.h"
 #include "io/host.h"
 #include "io/local.h"
+#include "io/socket.h"
 #include "protocol/hello.h"
 #include "protocol/store_wire.h"
+#include "rendezvous/record.h"
 #include "simulate/startup.h"
 
 #include <math.h>
@@ -41,6 +43,8 @@ enum {
 static atomic_int requests, requests_by[WORLD_MAX], store_hellos, mesh_hellos;
 static atomic_size_t store_bytes;
 static atomic_int ranks_seen;
+static atomic_int hosts_read;          /* files that tell which host a rank is on */
+static atomic_int slowness_ms;         /* of the file server */
 static _Thread_local int seen_as = -1; /* this thread, among those that have asked the store for something */
 
 bool __real_ddl_store_message_encode(const ddl_store_message *message, ddl_bytes *bytes);
@@ -66,6 +70,26 @@ void __wrap_ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self
 {
     atomic_fetch_add(self->channel == DDL_CHANNEL_STORE ? &store_hellos : &mesh_hellos, 1);
     __real_ddl_hello_start_client(hello, self);
+}
+
+static bool ends_in(const char *path, const char *end)
+{
+    const size_t path_bytes = strlen(path), bytes = strlen(end);
+    return path_bytes >= bytes && strcmp(path + path_bytes - bytes, end) == 0;
+}
+
+ddl_status __real_ddl_record_read(const char *path, size_t limit, ddl_bytes *content, bool *found,
+                                  ddl_error *err);
+ddl_status __wrap_ddl_record_read(const char *path, size_t limit, ddl_bytes *content, bool *found,
+                                  ddl_error *err);
+
+ddl_status __wrap_ddl_record_read(const char *path, size_t limit, ddl_bytes *content, bool *found,
+                                  ddl_error *err)
+{
+    if (atomic_load(&slowness_ms) > 0)
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(atomic_load(&slowness_ms)));
+    atomic_fetch_add(&hosts_read, ends_in(path, ".host"));
+    return __real_ddl_record_read(path, limit, content, found, err);
 }
 
 static void start_up(int nranks, const char *store)
@@ -156,6 +180,23 @@ static void whose_time_is_over_asks_once_who_is_missing(void **state)
     }
 }
 
+/* Where the file server is slow, it takes longer to ask of all ranks than lies between two looks at who
+ * lives; and yet rank 0 asks once of each other, as those do of rank 0. */
+static void the_host_of_each_rank_is_read_once(void **state)
+{
+    enum { RANKS = 32, SLOWNESS_MS = 8, MOST = 2 * RANKS };
+    char folder[] = "/tmp/ddl-test-XXXXXX", url[64];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(url, sizeof url, "file://%s", folder);
+    atomic_store(&hosts_read, 0);
+    atomic_store(&slowness_ms, SLOWNESS_MS);
+    start_up(RANKS, url);
+    atomic_store(&slowness_ms, 0);
+    assert_in_range(atomic_load(&hosts_read), 0, MOST);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static int commands(void)
 {
     static const char label[] = "total_commands_processed:";
@@ -234,6 +275,7 @@ int main(void)
         cmocka_unit_test(a_low_limit_is_raised_before_room_is_made), /* forks: before any thread has run */
         cmocka_unit_test(the_tcp_store_is_asked_for_what_the_model_says),
         cmocka_unit_test(whose_time_is_over_asks_once_who_is_missing),
+        cmocka_unit_test(the_host_of_each_rank_is_read_once),
         cmocka_unit_test(redis_is_asked_for_so_much_by_each_rank),
     };
     return cmocka_run_group_tests(tests, NULL, end);
