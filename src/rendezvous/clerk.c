@@ -18,6 +18,7 @@ enum {
     TICK_MS = 100,
     WARNING_TICKS = 50,
     GRACE_MS = 700, /* beyond the deadline, of all calls together */
+    SPARE_MS = 300, /* of it, for calls that may be left out */
     CLOSED_LATE = 2 /* descriptors */
 };
 
@@ -158,9 +159,17 @@ void ddl_desk_limit(ddl_desk *desk, ddl_deadline until)
     ddl_bell_unlock(&desk->clerk->bell);
 }
 
-static bool has_time(const ddl_desk *desk)
+static bool has_time(const ddl_desk *desk, int grace_ms)
 {
-    return !ddl_deadline_passed(desk->until) || desk->clerk->late_ns < GRACE_MS * DDL_NS_PER_MS;
+    return !ddl_deadline_passed(desk->until) || desk->clerk->late_ns < grace_ms * DDL_NS_PER_MS;
+}
+
+bool ddl_desk_has_time_to_spare(const ddl_desk *desk)
+{
+    ddl_bell_lock(&desk->clerk->bell);
+    const bool spare = has_time(desk, SPARE_MS);
+    ddl_bell_unlock(&desk->clerk->bell);
+    return spare;
 }
 
 /* For a tick at most, which is the most that counts: where this process hardly runs, it takes longer. */
@@ -186,7 +195,7 @@ static bool wait_for(const ddl_desk *desk, const struct deed *deed, step wanted)
             ddl_log(DDL_LOG_WARNING,
                     "%s %s has not returned for 5 s; does the server of that file system answer?", deed->what,
                     deed->path);
-        if (has_time(desk))
+        if (has_time(desk, GRACE_MS))
             wait_a_tick(desk, wanted);
         else
             give_up(clerk, deed, ddl_now_ns() - start_ns);

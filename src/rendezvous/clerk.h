@@ -32,6 +32,12 @@ void ddl_clerk_destroy(ddl_clerk *clerk);
  * any. */
 void ddl_desk_limit(ddl_desk *desk, ddl_deadline until);
 
+/*
+ * Whether calls that may be left out still leave time to those that may not, which say why a run has failed
+ * and clear up: until the deadline, and 0.3 s beyond it.
+ */
+bool ddl_desk_has_time_to_spare(const ddl_desk *desk);
+
 /* ---- records: as in record.h, with that errors of the file system ---- */
 
 DDL_MUST_USE ddl_status ddl_desk_create(const ddl_desk *desk, const char *path, ddl_view content,

@@ -22,7 +22,8 @@ struct arrivals {
     int count;         /* of hosts */
 };
 
-/* Best effort, and where many have come by rank 0 alone, which knows: all may ask at the same time. */
+/* Best effort: of all who have come, or nothing. And where many have come by rank 0 alone, which knows: all
+ * may ask at the same time. */
 static void find_arrivals(ddl_course *course, struct arrivals *arrivals)
 {
     const size_t nranks = (size_t)course->self.nranks;
@@ -38,13 +39,12 @@ static void find_arrivals(ddl_course *course, struct arrivals *arrivals)
                           many.present != NULL && many.values != NULL;
     for (size_t rank = 0; has_room && rank < nranks; rank++)
         many.present[rank] = !course->present[rank]; /* who has not come is not looked for */
-    if (has_room)
-        (void)!ddl_store_get_many(course->store, &many, ddl_now_ns(), NULL);
+    const bool all_known = has_room && ddl_store_get_many(course->store, &many, ddl_now_ns(), NULL) == DDL_OK;
     for (size_t rank = 0; has_room && rank < nranks; rank++) {
         ddl_member *member = &arrivals->hosts[arrivals->count];
         int host = 0;
         arrivals->host_of[rank] = -1;
-        if (ddl_member_decode(ddl_bytes_view(&many.values[rank]), member, NULL) == DDL_OK) {
+        if (all_known && ddl_member_decode(ddl_bytes_view(&many.values[rank]), member, NULL) == DDL_OK) {
             while (memcmp(arrivals->hosts[host].host_id, member->host_id, DDL_HOST_ID_BYTES) != 0)
                 host++;
             arrivals->host_of[rank] = host;

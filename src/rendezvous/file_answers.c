@@ -34,7 +34,8 @@ static void answer(const ddl_file_run *file, const ddl_desk *desk, bool all, ddl
     char path[DDL_RECORD_PATH];
     ddl_file_run_path(file, path, "ask", "");
     ddl_bytes names = ddl_desk_list(desk, path);
-    for (const char *name = NULL; (name = ddl_desk_next(&names, name)) != NULL;) {
+    for (const char *name = NULL;
+         (name = ddl_desk_next(&names, name)) != NULL && ddl_desk_has_time_to_spare(desk);) {
         const char *dot = strchr(name, '.');
         if (dot == NULL || !ddl_meet_is_token(dot + 1) || (!all && strncmp(name, "0.", 2) != 0))
             continue;

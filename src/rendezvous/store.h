@@ -84,7 +84,8 @@ typedef struct ddl_store_many {
 
 /*
  * Wait until all of these keys exist, with as few requests as the store can do with. A deadline that has
- * passed looks once. DDL_ETIMEDOUT: some were not set before the deadline; present says which were.
+ * passed looks once; a store may then find keys without values by their names, whoever made those.
+ * DDL_ETIMEDOUT: some were not set before the deadline; present says which were.
  */
 DDL_MUST_USE ddl_status ddl_store_get_many(ddl_store *store, const ddl_store_many *many,
                                            ddl_deadline deadline, ddl_error *err);

@@ -72,7 +72,8 @@ static ddl_status look_for_dead(ddl_file_run *file, ddl_error *err)
     ddl_status status = DDL_OK;
     ddl_file_run_path(file, path, "will", "");
     ddl_bytes names = ddl_desk_list(&file->desk, path);
-    for (const char *name = NULL; status == DDL_OK && (name = ddl_desk_next(&names, name)) != NULL;)
+    for (const char *name = NULL; status == DDL_OK && ddl_desk_has_time_to_spare(&file->desk) &&
+                                  (name = ddl_desk_next(&names, name)) != NULL;)
         if (ddl_meet_is_token(name) && strcmp(name, file->token) != 0 && ddl_file_run_has_ended(file, name))
             status = execute_will(file, name, err);
     ddl_bytes_fini(&names);
@@ -346,23 +347,42 @@ static ddl_status take_key(const ddl_file_run *file, const ddl_store_many *many,
     return status;
 }
 
-/* Take in which of the keys are there, by one listing of the folder and the files that it names. *taken: how
- * many more there are now; after READ_AT_ONCE the others are left for another time. */
-static ddl_status take_keys(const ddl_file_run *file, const ddl_store_many *many, int *taken, ddl_error *err)
+/* A file of this name in key/: take in the key of these that it is, if any. *taken counts those that are
+ * read.
+ */
+static ddl_status take_name(const ddl_file_run *file, const ddl_store_many *many, const char *name,
+                            bool names_suffice, int *taken, ddl_error *err)
+{
+    const int rank = ddl_file_run_rank_of(name, many->kind, many->count);
+    if (rank < 0 || many->present[rank])
+        return DDL_OK;
+    if (names_suffice)
+        many->present[rank] = true;
+    else
+        DDL_TRY(take_key(file, many, rank, err));
+    *taken += many->present[rank];
+    return DDL_OK;
+}
+
+/*
+ * Take in which of the keys are there, by one listing of the folder and the files that it names. *taken: how
+ * many more there are now; after READ_AT_ONCE, or where time gets short, the others are left. Once it is too
+ * late to wait, who only asks which keys there are is told by their names: nothing is taken in from those.
+ */
+static ddl_status take_keys(const ddl_file_run *file, const ddl_store_many *many, bool is_late, int *taken,
+                            ddl_error *err)
 {
     char folder[DDL_RECORD_PATH];
     ddl_bytes names = { 0 };
+    const bool names_suffice = is_late && many->values == NULL;
     *taken = 0;
     ddl_file_run_path(file, folder, "key", "");
     DDL_TRY(ddl_desk_names(&file->desk, folder, &names, err));
     ddl_status status = DDL_OK;
-    for (const char *name = NULL;
-         status == DDL_OK && *taken < READ_AT_ONCE && (name = ddl_desk_next(&names, name)) != NULL;) {
-        const int rank = ddl_file_run_rank_of(name, many->kind, many->count);
-        if (rank < 0 || many->present[rank])
-            continue;
-        status = take_key(file, many, rank, err);
-        *taken += many->present[rank];
+    for (const char *name = NULL; status == DDL_OK && (name = ddl_desk_next(&names, name)) != NULL;) {
+        if (!names_suffice && (*taken == READ_AT_ONCE || !ddl_desk_has_time_to_spare(&file->desk)))
+            break;
+        status = take_name(file, many, name, names_suffice, taken, err);
     }
     ddl_bytes_fini(&names);
     return status;
@@ -381,11 +401,12 @@ static ddl_status get_many(ddl_file_run *file, const ddl_store_many *many, ddl_d
 {
     int64_t pause = DDL_FILE_FIRST_PAUSE_MS;
     for (int rank, taken; (rank = first_missing(many)) < many->count;) {
+        const bool is_late = ddl_deadline_passed(deadline);
         DDL_TRY(look(file, err));
-        DDL_TRY(take_keys(file, many, &taken, err));
+        DDL_TRY(take_keys(file, many, is_late, &taken, err));
         if (taken > 0) /* others are about to come */
             pause = DDL_FILE_FIRST_PAUSE_MS;
-        else if (ddl_deadline_passed(deadline))
+        else if (is_late)
             return DDL_FAIL(err, DDL_ETIMEDOUT, "%s.%d was not set in the store %s", many->kind, rank,
                             file->place);
         if (taken < READ_AT_ONCE)

@@ -17,6 +17,7 @@
 #include "rendezvous/record.h"
 #include "simulate/startup.h"
 
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +45,7 @@ static atomic_int requests, requests_by[WORLD_MAX], store_hellos, mesh_hellos;
 static atomic_size_t store_bytes;
 static atomic_int ranks_seen;
 static atomic_int hosts_read;          /* files that tell which host a rank is on */
-static atomic_int slowness_ms;         /* of the file server */
+static atomic_int reads, slowness_ms;  /* of files, and what each takes the server */
 static _Thread_local int seen_as = -1; /* this thread, among those that have asked the store for something */
 
 bool __real_ddl_store_message_encode(const ddl_store_message *message, ddl_bytes *bytes);
@@ -88,6 +89,7 @@ ddl_status __wrap_ddl_record_read(const char *path, size_t limit, ddl_bytes *con
 {
     if (atomic_load(&slowness_ms) > 0)
         (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(atomic_load(&slowness_ms)));
+    atomic_fetch_add(&reads, 1);
     atomic_fetch_add(&hosts_read, ends_in(path, ".host"));
     return __real_ddl_record_read(path, limit, content, found, err);
 }
@@ -197,6 +199,42 @@ static void the_host_of_each_rank_is_read_once(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* Also with a slow file server: those who have come are found by name, nothing is read for each of the
+ * others, and there is time to clear up. */
+static void over_files_too_all_say_who_is_missing(void **state)
+{
+    static const struct {
+        int nranks, come, slowness_ms, most_reads;
+        const char *missing;
+    } cases[] = {
+        { 200000, 2, 0, 1000, "ranks 2-199999 of 200000 (joined: 0-1 on " },
+        { 33, 32, 15, INT_MAX, "rank 32 of 33 (joined: 0-31" },
+    };
+    static struct world_rank ranks[WORLD_MAX];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char folder[] = "/tmp/ddl-test-XXXXXX", url[64];
+        assert_non_null(mkdtemp(folder));
+        snprintf(url, sizeof url, "file://%s", folder);
+        atomic_store(&reads, 0);
+        atomic_store(&slowness_ms, cases[i].slowness_ms);
+        world_init(ranks, cases[i].come, url, 2000);
+        for (int rank = 0; rank < cases[i].come; rank++) {
+            ranks[rank].nranks = cases[i].nranks;
+            world_start(&ranks[rank]);
+        }
+        for (int rank = 0; rank < cases[i].come; rank++)
+            world_finish(&ranks[rank]);
+        atomic_store(&slowness_ms, 0);
+        for (int rank = 0; rank < cases[i].come; rank++)
+            if (ranks[rank].status != DDL_ETIMEDOUT ||
+                strstr(ranks[rank].error.text, cases[i].missing) == NULL)
+                fail_msg("rank %d: %s", rank, ranks[rank].error.text);
+        assert_in_range(atomic_load(&reads), 0, cases[i].most_reads);
+        assert_int_equal(rmdir(folder), 0);
+    }
+}
+
 static int commands(void)
 {
     static const char label[] = "total_commands_processed:";
@@ -276,6 +314,7 @@ int main(void)
         cmocka_unit_test(the_tcp_store_is_asked_for_what_the_model_says),
         cmocka_unit_test(whose_time_is_over_asks_once_who_is_missing),
         cmocka_unit_test(the_host_of_each_rank_is_read_once),
+        cmocka_unit_test(over_files_too_all_say_who_is_missing),
         cmocka_unit_test(redis_is_asked_for_so_much_by_each_rank),
     };
     return cmocka_run_group_tests(tests, NULL, end);
