@@ -250,15 +250,6 @@ static void name_server(ddl_redis_link *link)
              is_v6 ? "[" : "", url->host, is_v6 ? "]" : "", url->port, url->db);
 }
 
-static ddl_status set_up_tls(ddl_redis_link *link, ddl_error *err)
-{
-    const ddl_redis_url *url = &link->url;
-    const ddl_tls_options options = { .ca_file = url->ca_file[0] != '\0' ? url->ca_file : NULL,
-                                      .cert_file = url->cert_file[0] != '\0' ? url->cert_file : NULL,
-                                      .key_file = url->key_file[0] != '\0' ? url->key_file : NULL };
-    return url->is_tls ? ddl_tls_party_create(&options, &link->tls, err) : DDL_OK;
-}
-
 /* Where a job is encrypted, so is what it stores on its way through a network. */
 static ddl_status refuse_to_be_read(const ddl_redis_link *link, ddl_error *err)
 {
@@ -275,7 +266,7 @@ static ddl_status refuse_to_be_read(const ddl_redis_link *link, ddl_error *err)
 
 static ddl_status set_up(ddl_redis_link *link, ddl_error *err)
 {
-    DDL_TRY(set_up_tls(link, err));
+    DDL_TRY(ddl_redis_access_read(&link->url, link->start_limit, &link->access, err));
     DDL_TRY(ddl_resolve_soon(link->url.host, link->url.port, link->start_limit, link->addresses,
                              &link->address_count, err));
     DDL_TRY(refuse_to_be_read(link, err));
@@ -310,7 +301,7 @@ void ddl_redis_link_destroy(ddl_redis_link *link)
         return;
     ddl_redis_link_drop(link, DDL_REDIS_COMMANDS);
     ddl_redis_link_drop(link, DDL_REDIS_PRESENCE);
-    ddl_tls_party_destroy(link->tls);
+    ddl_redis_access_destroy(link->access);
     ddl_free(link);
 }
 

@@ -20,8 +20,10 @@ typedef struct ddl_redis_link ddl_redis_link;
 
 /*
  * Connect, and subscribe to channel. held[0] and held[1] are kept to the descriptors of the connections, or
- * -1. Until start_limit every request has its full time. DDL_ECONFIG, DDL_EAUTH: certificates, password.
- * DDL_ESTORE: the server is not reached, does not answer, or is none. DDL_ENETWORK: its name is not known.
+ * -1. What the files that url names hold is read before that, and never again. Until start_limit every
+ * request has its full time. DDL_ECONFIG, DDL_EAUTH: certificates, password. DDL_ETIMEDOUT: a file server has
+ * not answered by start_limit. DDL_ESTORE: the server is not reached, does not answer, or is none.
+ * DDL_ENETWORK: its name is not known.
  */
 DDL_MUST_USE ddl_status ddl_redis_link_create(const ddl_redis_url *url, const char *channel, int held[2],
                                               ddl_deadline start_limit, ddl_redis_link **link,

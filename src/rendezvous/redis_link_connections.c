@@ -114,11 +114,9 @@ static ddl_status judge_login(const ddl_redis_link *link, const ddl_redis_reply 
 static ddl_status log_in(ddl_redis_link *link, ddl_redis_connection *connection, ddl_deadline deadline,
                          ddl_error *err)
 {
-    char password[DDL_REDIS_PASSWORD_BYTES] = "";
+    const char *password = link->access->password;
     ddl_redis_reply *reply = NULL;
     ddl_redis_request request = { .count = 0 };
-    if (link->url.password_file[0] != '\0')
-        DDL_TRY(ddl_redis_password_read(link->url.password_file, password, err));
     /* Large enough at once: memory that is moved as it grows would leave the password where it was. */
     request.bytes.data = ddl_alloc(LOGIN_BYTES);
     request.bytes.capacity = request.bytes.data != NULL ? LOGIN_BYTES : 0;
@@ -127,7 +125,6 @@ static ddl_status log_in(ddl_redis_link *link, ddl_redis_connection *connection,
                       ddl_redis_word(password));
     else if (link->url.password_file[0] != '\0')
         DDL_REDIS_ADD(&request, ddl_redis_word("AUTH"), ddl_redis_word(password));
-    ddl_clear(password, sizeof password);
     ddl_status status = request.incomplete ? DDL_FAIL(err, DDL_ENOMEM, "no memory to log in") : DDL_OK;
     if (status == DDL_OK && request.count > 0)
         status = ddl_redis_link_talk(link, connection, &request, deadline, &reply, err);
@@ -165,7 +162,8 @@ static ddl_status enter(ddl_redis_link *link, int which, const ddl_address *addr
                         ddl_deadline connected_by, ddl_deadline deadline, ddl_error *err)
 {
     ddl_redis_connection *connection = &link->connections[which];
-    DDL_TRY(ddl_stream_open(address, link->tls, link->url.host, connected_by, &connection->stream, err));
+    DDL_TRY(
+        ddl_stream_open(address, link->access->tls, link->url.host, connected_by, &connection->stream, err));
     link->is_met = true;
     DDL_TRY(ddl_redis_reader_create(&connection->reader, err));
     DDL_TRY(log_in(link, connection, deadline, err));

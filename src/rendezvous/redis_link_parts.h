@@ -8,6 +8,7 @@
 
 #include "io/resolve.h"
 #include "io/stream.h"
+#include "rendezvous/redis_access.h"
 #include "rendezvous/redis_link.h"
 
 enum {
@@ -30,7 +31,7 @@ struct ddl_redis_link {
     char where[300]; /* "redis://host:port/db" */
     ddl_address addresses[DDL_RESOLVE_MAX];
     int address_count;
-    ddl_tls_party *tls; /* NULL: plain */
+    ddl_redis_access *access;
     ddl_redis_connection connections[2];
     int *held;                /* the owner's; what a forked child has to close */
     ddl_deadline start_limit; /* of the start-up; a request gets its full time before it */

@@ -181,8 +181,9 @@ static ddl_status read_line(int fd, const char *path, char password[DDL_REDIS_PA
     size_t used = 0;
     ssize_t count = 0;
     while (used < DDL_REDIS_PASSWORD_BYTES - 1 &&
-           (count = read(fd, password + used, DDL_REDIS_PASSWORD_BYTES - 1 - used)) > 0)
-        used += (size_t)count;
+           ((count = read(fd, password + used, DDL_REDIS_PASSWORD_BYTES - 1 - used)) > 0 ||
+            (count < 0 && errno == EINTR)))
+        used += count > 0 ? (size_t)count : 0;
     password[used] = '\0';
     if (count < 0)
         return DDL_FAIL_OS(err, DDL_ECONFIG, errno, "reading the password file %s failed", path);

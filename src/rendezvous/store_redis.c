@@ -68,7 +68,11 @@ static ddl_status open_place(ddl_redis_run *redis, const ddl_store_options *opti
     ddl_meet_hex(token, sizeof token, redis->token);
     (void)ddl_redis_run_channel(redis, &channel, redis->token);
     choose_expiry(redis, deadline);
-    DDL_TRY(ddl_redis_link_create(&url, channel.text, redis->base.held, deadline, &redis->link, err));
+    const ddl_status status =
+        ddl_redis_link_create(&url, channel.text, redis->base.held, deadline, &redis->link, err);
+    if (status == DDL_ETIMEDOUT) /* a file of this rank's */
+        (void)ddl_error_blame(err, redis->self.rank);
+    DDL_TRY(status);
     ddl_redis_link_address(redis->link, redis->base.address, sizeof redis->base.address);
     if (redis->self.rank == 0)
         DDL_TRY(ddl_redis_life_init(redis, err));

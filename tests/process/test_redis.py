@@ -853,6 +853,18 @@ class Tls(Tests):
         # What goes over the wire is not to be read there.
         self.assert_secret(good, ca)
 
+    def test_a_file_that_is_never_read_to_its_end_keeps_the_deadline(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = folder + "/pipe"
+            os.mkfifo(pipe)
+            url = f"rediss://127.0.0.1:{free_port()}"
+            for rest, environment in ((f"?cacert={pipe}", {}), (f"?cert={pipe}&key={pipe}", {}), ("", {"DDL_REDIS_CACERT": pipe}),
+                                      ("", {"DDL_REDIS_CERT": pipe})):
+                with self.subTest(rest=rest, **environment):
+                    record = self.world(2, url + rest, DDL_START_TIMEOUT="1", **environment).start(1, "init").expect("init", "DDL_ETIMEDOUT")
+                    self.assertIn(f"reading what TLS to Redis needs, from {pipe} has not returned for 1.", record["text"])
+                    self.assertEqual(record["culprit"], 1)
+
     def assert_secret(self, redis, ca):
         seen = []
         with socket.socket() as listener:

@@ -26,6 +26,7 @@ SFTP_SERVERS = ["/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-serve
                 "/usr/libexec/sftp-server"]
 SFTP_SERVER = next((path for path in SFTP_SERVERS if os.path.exists(path)), None)
 SKIPPED = 77
+HAS_REDIS = os.environ.get("DDL_TEST_REDIS") == "1"
 
 
 SLOWLY = f"""
@@ -228,7 +229,7 @@ class Hanging(Tests):
         self.assertRegex("".join(rank.errors), r"ddl: \w+( \w+)* /\S+ has not returned for 5 s; does the server of that file system answer\?")
 
     def test_what_else_a_rank_reads_there_keeps_the_deadline(self):
-        """Its secret, a profile, what certifies it; then the same process starts where they can be read."""
+        """Its secret, a profile, what certifies it, a password; then the same process starts where they can be read."""
         home = os.path.dirname(self.mounts[1].path)
         there = {"DDL_SECRET_FILE": home + "/secret"}
         shutil.copy(self.secret_file, self.served + "/profile")
@@ -238,6 +239,8 @@ class Hanging(Tests):
                 ({"DDL_PROFILE": home + "/profile"}, 2, 3, f"reading DDL_PROFILE={home}/profile has not returned for 2.0 s"),
                 ({"DDL_SECURITY": "tls", "DDL_TLS_CA": home + "/a", "DDL_TLS_CERT": home + "/b", "DDL_TLS_KEY": home + "/c"}, 2, 3,
                  f"reading what certifies this rank, DDL_TLS_CERT={home}/b has not returned for 2.0 s"),
+                *([({"DDL_STORE": f"redis://:{home}/password@127.0.0.1:9"}, 2, 3,
+                    f"reading the password file {home}/password has not returned for 2.0 s")] if HAS_REDIS else []),
                 ({**there, "DDL_TRANSPORT": "pigeon"}, 1.9, 3, "DDL_TRANSPORT=pigeon")):
             with self.subTest(files=files):
                 world = self.job(2, DDL_START_TIMEOUT="2s", **files)
