@@ -75,6 +75,15 @@ static bool may_pass(ddl_status status)
     return status == DDL_ENETWORK;
 }
 
+/* To MULTI a server says yes while it loads its data, and refuses what follows; then EXEC does nothing. */
+static bool is_loading(ddl_redis_reply *const replies[], int count)
+{
+    for (int i = 0; i < count; i++)
+        if (ddl_redis_is_error(replies[i], "LOADING"))
+            return true;
+    return false;
+}
+
 static ddl_status try_request(ddl_redis_link *link, const ddl_redis_request *request, ddl_deadline limit,
                               ddl_redis_reply *replies[], ddl_error *why)
 {
@@ -85,7 +94,7 @@ static ddl_status try_request(ddl_redis_link *link, const ddl_redis_request *req
     }
     ddl_status status =
         ddl_redis_link_talk(link, &link->connections[DDL_REDIS_COMMANDS], request, limit, replies, why);
-    if (status == DDL_OK && ddl_redis_is_error(replies[0], "LOADING")) {
+    if (status == DDL_OK && is_loading(replies, request->count)) {
         ddl_redis_link_release(replies, request->count);
         status = DDL_FAIL(why, DDL_ENETWORK, "it is loading its data; wait until it has");
     }

@@ -6,9 +6,33 @@ import time
 from world import free_port
 
 
+def commands(data):
+    """The names of the commands in what a rank says to Redis."""
+    at = 0
+    def number():
+        nonlocal at
+        end = data.index(b"\r\n", at)
+        said, at = int(data[at + 1:end]), end + 2
+        return said
+    while at < len(data):
+        words = []
+        for _ in range(number()):
+            size = number()
+            words.append(data[at:at + size])
+            at += size + 2
+        yield words[0]
+
+
+def answer_while_loading(name):
+    """What Redis says to a command that comes in a transaction, or behind it."""
+    return {b"MULTI": b"+OK\r\n", b"EXEC": b"-EXECABORT Transaction discarded because of previous errors.\r\n"}.get(
+        name, b"-LOADING Redis is loading the dataset in memory\r\n")
+
+
 class Relay:
     """Between ranks and a server, until it is cut: then presences end before all else. A connection over which what is
-    in unanswered goes ends with that; all is cut where what is in fatal comes. What ranks say comes so many seconds late."""
+    in unanswered goes ends with that; all is cut where what is in fatal comes. To a transaction with what is in loading the
+    answer is that of a server that loads its data, once. What ranks say comes so many seconds late."""
 
     def __init__(self, server, delay=0):
         self.delay = delay
@@ -20,7 +44,7 @@ class Relay:
             except OSError:  # somebody was faster, as the bus of a Redis cluster, which takes a port beside its own
                 continue
         self.server, self.pairs, self.presences, self.stalls = server, [], [], False
-        self.unanswered = self.muted = self.fatal = None
+        self.unanswered = self.muted = self.fatal = self.loading = None
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
@@ -45,6 +69,10 @@ class Relay:
                     self.cut_at = time.monotonic()
                     self.cut()
                     break
+                if self.loading is not None and self.loading in data and b"MULTI" in data:
+                    self.loading = None
+                    source.sendall(b"".join(answer_while_loading(name) for name in commands(data)))
+                    continue
                 is_last = self.unanswered is not None and self.unanswered in data
                 if is_last:
                     self.unanswered, self.muted = None, pair

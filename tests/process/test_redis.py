@@ -805,6 +805,21 @@ class Breaking(Tests):
             rank.expect("free", "DDL_OK")
             rank.finish()
 
+    def test_a_server_that_loads_its_data_is_waited_for(self):
+        """Also where it says so in the middle of what is asked: it says yes to the beginning of a transaction."""
+        for key in (b"member.1", b"meshed.1"):
+            with self.subTest(key=key):
+                redis = self.redis()
+                relay = Relay(redis.port)
+                relay.loading = key
+                for rank in self.world(2, f"redis://127.0.0.1:{relay.port}").start_all("init", "barrier", "free"):
+                    rank.expect("init", "DDL_OK")
+                    rank.expect("call", "DDL_OK")
+                    rank.expect("free", "DDL_OK")
+                    rank.finish()
+                self.assertIsNone(relay.loading)
+                self.assertEqual(redis.keys(), 0)
+
     def test_a_killed_rank_is_named_by_the_others(self):
         redis = self.redis()
         world = self.world(4, redis.url())
