@@ -235,60 +235,93 @@ static ddl_status come_late(ddl_redis_run *redis, const char *key, ddl_deadline 
                     redis->place, ddl_redis_link_where(redis->link));
 }
 
-static ddl_status set_new(ddl_redis_run *redis, const char *key, ddl_view value, ddl_deadline deadline,
-                          ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
+/* What Redis has said to the creation of a key. */
+struct creation {
+    bool created;
+    bool repeated;              /* the key may be there by an earlier try */
+    bool host_there;            /* rank 0 takes part in the run */
+    ddl_redis_reply *commanded; /* what came of each command of the transaction; to be destroyed */
+};
+
+/* The key, and with the first one the will, so that who dies before the next request has one. */
+static void request_creation(ddl_redis_request *request, ddl_redis_run *redis, const char *key,
+                             ddl_view value)
 {
     ddl_redis_name name;
-    ddl_redis_request request = { .count = 0 };
-    ddl_redis_reply *replies[DDL_REDIS_MOST_REPLIES] = { NULL };
-    ddl_redis_reading reading = { .count = 0 };
-    ddl_redis_name end;
     uint8_t will[DDL_STORE_ERROR_BYTES];
-    bool found = false;
     const bool settles = strcmp(key, DDL_STORE_SETTLED) == 0;
-    DDL_TRY(ddl_redis_run_failure(redis, err));
-    if (redis->came_late)
-        return come_late(redis, key, deadline, outcome, existing, err);
-    DDL_REDIS_ADD(&request, ddl_redis_word("MULTI"));
-    ddl_redis_run_create(&request, redis, ddl_redis_run_key(redis, &name, key), settles ? "settled" : "value",
+    DDL_REDIS_ADD(request, ddl_redis_word("MULTI"));
+    ddl_redis_run_create(request, redis, ddl_redis_run_key(redis, &name, key), settles ? "settled" : "value",
                          value);
-    if (redis->has_will && redis->first_key[0] == '\0') /* who dies before the next request has a will */
-        ddl_redis_run_tell(&request, redis, "will",
+    if (redis->has_will && redis->first_key[0] == '\0')
+        ddl_redis_run_tell(request, redis, "will",
                            (ddl_view){ will, ddl_store_error_encode(&redis->will, will) }, key);
-    DDL_REDIS_ADD(&request, ddl_redis_word("EXEC"));
-    const int exec = request.count - 1;
+    DDL_REDIS_ADD(request, ddl_redis_word("EXEC"));
+}
+
+/* Ask for it, whether rank 0 is there, and how the run has come out: if that has failed, so does this. */
+static ddl_status ask_to_create(ddl_redis_run *redis, const char *key, ddl_view value, ddl_deadline deadline,
+                                struct creation *creation, ddl_error *err)
+{
+    ddl_redis_name end;
+    ddl_redis_request request = { .count = 0 };
+    ddl_redis_reading reading = { .count = 0 };
+    ddl_redis_reply *replies[DDL_REDIS_MOST_REPLIES] = { NULL };
+    request_creation(&request, redis, key, value);
+    const int exec = request.count - 1, host = exec + 1, news = exec + 2;
     ddl_redis_run_count(&request, redis, redis->host_token);
     ddl_redis_reading_add(&reading, ddl_redis_name_of(&end, redis->run, "end", ""), "0-0");
     ddl_redis_request_read(&request, &reading, 0);
     DDL_TRY(ddl_redis_link_exchange(redis->link, &request, deadline, replies, err));
-    const bool repeated = request.repeated;
-    ddl_status status = ddl_redis_link_check(redis->link, replies, exec + 3, err);
-    const ddl_redis_reply *done = replies[exec];
-    bool created = false, host_there = false;
-    if (status == DDL_OK && (done->kind != DDL_REDIS_ARRAY || done->item_count == 0))
-        status = ddl_redis_link_refused(redis->link, done, err);
-    if (status == DDL_OK) {
-        created = done->items[0]->kind == DDL_REDIS_TEXT;
-        host_there = ddl_redis_is_there(replies[exec + 1], 0);
-        status = hear(redis, replies[exec + 2], err);
-    }
+    ddl_status status = ddl_redis_link_check(redis->link, replies, news + 1, err);
+    if (status == DDL_OK && (replies[exec]->kind != DDL_REDIS_ARRAY || replies[exec]->item_count == 0))
+        status = ddl_redis_link_refused(redis->link, replies[exec], err);
+    if (status == DDL_OK)
+        status = hear(redis, replies[news], err);
     if (status == DDL_OK)
         status = ddl_redis_run_failure(redis, err);
-    if (status == DDL_OK && !created)
-        status = read_existing(redis, key, repeated, deadline, outcome, existing, &found, err);
-    if (status == DDL_OK && !created && !found)
-        status = ddl_redis_link_refused(redis->link, done->items[0], err);
-    ddl_redis_link_release(replies, exec + 3);
-    DDL_TRY(status);
-    if (created)
+    if (status == DDL_OK) {
+        *creation = (struct creation){ .created = replies[exec]->items[0]->kind == DDL_REDIS_TEXT,
+                                       .repeated = request.repeated,
+                                       .host_there = ddl_redis_is_there(replies[host], 0),
+                                       .commanded = replies[exec] };
+        replies[exec] = NULL;
+    }
+    ddl_redis_link_release(replies, news + 1);
+    return status;
+}
+
+static ddl_status judge_creation(ddl_redis_run *redis, const char *key, const struct creation *creation,
+                                 ddl_deadline deadline, ddl_store_outcome *outcome, ddl_bytes *existing,
+                                 ddl_error *err)
+{
+    bool found = false;
+    if (creation->created)
         *outcome = DDL_STORE_CREATED;
+    else
+        DDL_TRY(read_existing(redis, key, creation->repeated, deadline, outcome, existing, &found, err));
+    if (!creation->created && !found)
+        return ddl_redis_link_refused(redis->link, creation->commanded->items[0], err);
     if (*outcome != DDL_STORE_CREATED)
         return DDL_OK;
-    if (!host_there && !redis->settled)
+    if (!creation->host_there && !redis->settled)
         DDL_TRY(leave_old_run(redis, err));
     if (redis->first_key[0] == '\0')
         snprintf(redis->first_key, sizeof redis->first_key, "%s", key);
     return DDL_OK;
+}
+
+static ddl_status set_new(ddl_redis_run *redis, const char *key, ddl_view value, ddl_deadline deadline,
+                          ddl_store_outcome *outcome, ddl_bytes *existing, ddl_error *err)
+{
+    struct creation creation;
+    DDL_TRY(ddl_redis_run_failure(redis, err));
+    if (redis->came_late)
+        return come_late(redis, key, deadline, outcome, existing, err);
+    DDL_TRY(ask_to_create(redis, key, value, deadline, &creation, err));
+    const ddl_status status = judge_creation(redis, key, &creation, deadline, outcome, existing, err);
+    ddl_redis_reply_destroy(creation.commanded);
+    return status;
 }
 
 static ddl_status redis_set_new(ddl_store *store, const char *key, ddl_view value, ddl_deadline deadline,
