@@ -95,6 +95,17 @@ static void describe_missing(const ddl_comm *comm, const ddl_request *request, c
         snprintf(text, capacity, "%s", what_is_missing(task));
 }
 
+/* How far this rank is with an operation that has not ended, as far as that is known. */
+static void describe_done(const ddl_comm *comm, const ddl_task *task, char *text, size_t capacity)
+{
+    const double share = ddl_backend_share_done(task);
+    if (share >= 1) /* messages end with a word of their receiver, or of their sender */
+        snprintf(text, capacity, "; rank %d has moved all of its part, and waits for a last word",
+                 comm->rank);
+    else if (share >= 0)
+        snprintf(text, capacity, "; rank %d has done %d %% of its part", comm->rank, (int)(100 * share));
+}
+
 static void raise_timeout(ddl_comm *comm, const ddl_request *request)
 {
     const ddl_task *task = &request->task;
@@ -107,10 +118,9 @@ static void raise_timeout(ddl_comm *comm, const ddl_request *request)
                           .witness = comm->rank,
                           .sequence = is_collective ? task->sequence : 0 };
     snprintf(notice.operation, sizeof notice.operation, "%s", ddl_request_operation(request));
-    char who[160] = "", done[48] = "", missing[96];
-    const double share = ddl_backend_share_done(task);
-    if (share >= 0 && (!is_collective || late < 0))
-        snprintf(done, sizeof done, "; rank %d has done %d %% of its part", comm->rank, (int)(100 * share));
+    char who[160] = "", done[80] = "", missing[96];
+    if (!is_collective || late < 0)
+        describe_done(comm, task, done, sizeof done);
     if (late < 0)
         snprintf(notice.text, sizeof notice.text,
                  "not finished after %lld ms (%s), though every rank has entered it%s; is a link slow?",
