@@ -20,7 +20,22 @@ enum {
     DDL_MESH_READS_PER_TURN = 8,
 };
 
-/* ddl_xfer.state */
+/*
+ * ddl_xfer.state. What waits for the other end, for which of its frames, and what it does then; other frames
+ * that cross on their way it ignores, or they break the link. A frame that comes before the message is posted
+ * is held, and heard when it is (mesh_match.c, mesh_pages.c).
+ *
+ *   the sender         hears
+ *   AWAITING_GRANT     GRANT: sends all               PLACE: puts it there
+ *   OFFERED            TAKEN: sends the rest          PLACE: puts it there  (not GRANT, as it is offered)
+ *   LENT               TAKEN: done; GRANT: sends all  PLACE: puts it there
+ *
+ *   the receiver
+ *   RECEIVING          EAGER; ASK: says GRANT         OFFER: takes it       SOURCE: pulls it
+ *   RECEIVING_GRANTED  BULK                           OFFER: takes it       (not SOURCE, as it is granted)
+ *   RECEIVING_PLACED   REST                           (not OFFER, as it is put where that was told to)
+ *   RECEIVING_REST     REST
+ */
 typedef enum ddl_mesh_xfer_state {
     DDL_XFER_IDLE,
     DDL_XFER_SENDING_EAGER,
