@@ -31,7 +31,7 @@ struct ddl_agreement {
     uint32_t offer;
     size_t set_bytes;
     uint8_t *lost; /* whom this rank has lost */
-    uint8_t *said; /* by each rank that has entered: whom it has lost */
+    uint8_t *said; /* by each rank that has entered, or given up: whom it has lost */
     uint8_t *has_entered;
     uint8_t *gave_up; /* who has said so: lost, but not because nobody hears it */
     int *accepted;    /* by each, this rank too: whose proposal last, or NOBODY */
@@ -315,6 +315,12 @@ static void take_over(ddl_agreement *a, int by, uint32_t offer, const uint8_t *g
     a->is_excluded = a->is_excluded || has(gone, a->rank);
 }
 
+static void note_lost(ddl_agreement *a, int peer, const uint8_t *set)
+{
+    for (size_t i = 0; i < a->set_bytes; i++)
+        said_by(a, peer)[i] |= set[i];
+}
+
 ddl_status ddl_agreement_hear(ddl_agreement *a, int peer, ddl_view report, ddl_error *err)
 {
     DDL_ASSERT(peer != a->rank);
@@ -334,8 +340,7 @@ ddl_status ddl_agreement_hear(ddl_agreement *a, int peer, ddl_view report, ddl_e
     switch ((saying)fixed[0]) {
     case LOST:
         a->has_entered[peer] = 1;
-        for (size_t i = 0; i < a->set_bytes; i++)
-            said_by(a, peer)[i] |= set[i];
+        note_lost(a, peer, set);
         if (has(set, a->rank)) {
             a->is_excluded = true;
             ddl_agreement_lose(a, peer);
@@ -353,6 +358,7 @@ ddl_status ddl_agreement_hear(ddl_agreement *a, int peer, ddl_view report, ddl_e
     case GIVEN_UP:
         a->is_excluded = a->is_excluded || has(set, a->rank);
         add(a->gave_up, peer);
+        note_lost(a, peer, set);
         ddl_agreement_lose(a, peer);
         break;
     }
@@ -468,16 +474,26 @@ bool ddl_agreement_has_given_up(const ddl_agreement *a, int rank)
     return has(a->gave_up, rank);
 }
 
+static int lowest_absent(const ddl_agreement *a)
+{
+    for (int rank = 0; rank < a->nranks; rank++)
+        if (!has(a->lost, rank) && rank != a->rank && !a->has_entered[rank])
+            return rank;
+    return -1;
+}
+
+/* Who has lost it gave up for another reason. */
 int ddl_agreement_given_up_for(const ddl_agreement *a)
 {
-    int absent = -1, count = 0;
+    const int absent = lowest_absent(a);
+    int count = 0;
     bool could_go_on = false; /* at last: rank 0 */
+    if (absent < 0)
+        return -1;
     for (int rank = a->nranks - 1; rank >= 0; rank--) {
-        const bool is_lost = has(a->lost, rank);
-        could_go_on = !is_lost || has(a->gave_up, rank);
+        const bool has_waited = has(a->gave_up, rank) && !has(said_by(a, rank), absent);
+        could_go_on = !has(a->lost, rank) || has_waited;
         count += could_go_on;
-        if (!is_lost && rank != a->rank && !a->has_entered[rank])
-            absent = rank;
     }
     return is_enough(a, count, could_go_on) ? absent : -1;
 }

@@ -925,6 +925,28 @@ static void who_has_no_part_in_it_is_not_waited_for(void **state)
     ddl_agreement_destroy(other);
 }
 
+/* Ranks 0 and 1 of five have heard of a third, which has not entered; the rest is lost. */
+static int given_up_for(uint8_t lost_by_1)
+{
+    ddl_agreement *own = entered(0, 5);
+    ddl_agreement_lose(own, 3);
+    ddl_agreement_lose(own, 4);
+    assert_says(own, LOST, 0, 1 << 3 | 1 << 4);
+    assert_int_equal(hear(own, 1, GIVEN_UP, 0, lost_by_1), DDL_OK);
+    assert_says(own, GIVEN_UP, 0, 1 << 1 | 1 << 3 | 1 << 4);
+    assert_int_equal(ddl_agreement_result(own), DDL_AGREEMENT_MINORITY);
+    const int absent = ddl_agreement_given_up_for(own);
+    ddl_agreement_destroy(own);
+    return absent;
+}
+
+static void who_has_lost_the_absent_did_not_give_up_for_it(void **state)
+{
+    (void)state;
+    assert_int_equal(given_up_for(1 << 3 | 1 << 4), 2);
+    assert_int_equal(given_up_for(1 << 2 | 1 << 3 | 1 << 4), -1);
+}
+
 static void more_ranks_than_a_report_has_room_for_are_refused(void **state)
 {
     (void)state;
@@ -1028,6 +1050,7 @@ int main(void)
         cmocka_unit_test(who_was_left_out_is_told_so),
         cmocka_unit_test(who_has_accepted_stays),
         cmocka_unit_test(who_has_no_part_in_it_is_not_waited_for),
+        cmocka_unit_test(who_has_lost_the_absent_did_not_give_up_for_it),
         cmocka_unit_test(more_ranks_than_a_report_has_room_for_are_refused),
         cmocka_unit_test(who_is_awaited_is_known),
         cmocka_unit_test(malformed_reports_are_refused_and_change_nothing),
