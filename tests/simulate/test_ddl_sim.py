@@ -73,6 +73,7 @@ class Usage(unittest.TestCase):
             (["show", "ring", "-p", "x"], "'x' is not a number of ranks"),
             (["show", "ring", "-p", "4", "--rank", "4"], "rank 4 is not among 4"),
             (["show", "broadcast", "-p", "4", "--root", "7"], "rank 7 is not among 4"),
+            (["show", "allreduce", "-p", "4", "--root", "2"], "allreduce has no root"),
             (["show", "halving", "-p", "6"], "does not work for 6 ranks"),
             (["show", "two_level", "--hosts", "2x"], "'2x' is not hosts"),
             (["show", "two_level", "--hosts", "4,,1"], "'4,,1' is not hosts"),

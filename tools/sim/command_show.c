@@ -202,7 +202,7 @@ static void print_help(void)
 }
 
 typedef struct wish {              /* what is to be shown */
-    int nranks, rank, root, count; /* rank -1: all; count -1: as many as suit it */
+    int nranks, rank, root, count; /* rank -1: all; root -1: none was named; count -1: as many as suit it */
     bool in_place, average, dot;
     ddl_placement placement;
     bool any; /* shown */
@@ -215,7 +215,7 @@ static int show_row(void *arg, const ddl_algorithm *row)
         ddl_collective_has_blocks(row->collective) && !ddl_collective_is_uneven(row->collective);
     const size_t elements = w->count >= 0 ? (size_t)w->count : even_blocks ? 1 : (size_t)w->nranks;
     picture p = { .row = row, .shape = sim_shape(row, w->nranks, elements), .rank = w->rank };
-    p.shape.root = sim_has_root_or_peer(row->collective) ? w->root : 0;
+    p.shape.root = sim_has_root_or_peer(row->collective) && w->root >= 0 ? w->root : 0;
     p.shape.in_place = p.shape.in_place || w->in_place;
     p.shape.placement = w->placement;
     p.shape.average = w->average && ddl_collective_reduces(row->collective);
@@ -225,6 +225,12 @@ static int show_row(void *arg, const ddl_algorithm *row)
     return show(&p, w->dot);
 }
 
+static int note_root(void *any, const ddl_algorithm *row)
+{
+    *(bool *)any = *(bool *)any || sim_has_root_or_peer(row->collective);
+    return SIM_OK;
+}
+
 static bool read_count(const char *text, void *count)
 {
     return sim_parse_int(text, 0, 1 << 24, count);
@@ -232,7 +238,8 @@ static bool read_count(const char *text, void *count)
 
 int sim_show(int argc, char **argv)
 {
-    wish w = { .rank = -1, .count = -1 };
+    wish w = { .rank = -1, .root = -1, .count = -1 };
+    bool any_has_root = false;
     const sim_option options[] = {
         { "ranks", 'p', sim_read_ranks, &w.nranks, "a number of ranks from 1 to 1024" },
         { "rank", 0, sim_read_rank, &w.rank, "a rank" },
@@ -256,5 +263,8 @@ int sim_show(int argc, char **argv)
     if (w.rank >= w.nranks || w.root >= w.nranks)
         return sim_usage_error("rank %d is not among %d ranks", w.rank >= w.nranks ? w.rank : w.root,
                                w.nranks);
-    return sim_visit(argv[optind], w.nranks, show_row, &w);
+    const int found = sim_visit(argv[optind], w.nranks, note_root, &any_has_root);
+    if (found == SIM_OK && w.root >= 0 && !any_has_root)
+        return sim_usage_error("%s has no root", argv[optind]);
+    return found == SIM_OK ? sim_visit(argv[optind], w.nranks, show_row, &w) : found;
 }
