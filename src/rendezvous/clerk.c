@@ -448,6 +448,8 @@ static void act_list(struct deed *deed)
     bool has_room = true;
     errno = 0;
     DIR *folder = ddl_record_list(deed->path);
+    if (folder != NULL)
+        errno = 0;
     for (struct dirent *item; folder != NULL && has_room; errno = 0) {
         if ((item = readdir(folder)) == NULL)
             break;

@@ -10,7 +10,7 @@ _Static_assert((int)RANKS_TEXT + (int)JOINED_TEXT + 40 <= (int)DDL_COURSE_ABSENC
 
 ddl_status ddl_course_look_around(ddl_course *course, const char *what, ddl_error *err)
 {
-    const ddl_store_many many = { what, course->self.nranks, course->present, NULL };
+    const ddl_store_many many = { what, course->self.nranks, course->present, NULL, true };
     ddl_status status = ddl_store_get_many(course->store, &many, ddl_now_ns(), err);
     return status == DDL_ETIMEDOUT ? DDL_OK : status;
 }
@@ -28,7 +28,7 @@ static void find_arrivals(ddl_course *course, struct arrivals *arrivals)
 {
     const size_t nranks = (size_t)course->self.nranks;
     ddl_store_many many = { "member", course->self.nranks, ddl_alloc_array(nranks, sizeof(bool)),
-                            ddl_alloc_array(nranks, sizeof(ddl_bytes)) };
+                            ddl_alloc_array(nranks, sizeof(ddl_bytes)), false };
     *arrivals = (struct arrivals){ ddl_alloc_array(nranks, sizeof *arrivals->hosts),
                                    ddl_alloc_array(nranks, sizeof *arrivals->host_of), 0 };
     int come = 0;

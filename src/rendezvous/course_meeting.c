@@ -42,7 +42,7 @@ static void tell_errand(ddl_course *course)
 static ddl_status collect(ddl_course *course, const char *what, ddl_bytes values[], ddl_error *err)
 {
     const ddl_deadline deadline = course->options->deadline;
-    const ddl_store_many many = { what, course->self.nranks, course->present, values };
+    const ddl_store_many many = { what, course->self.nranks, course->present, values, false };
     memset(course->present, 0, (size_t)course->self.nranks * sizeof *course->present);
     for (;;) {
         ddl_deadline slice = ddl_deadline_earlier(course->progress.next, deadline);

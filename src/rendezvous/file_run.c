@@ -113,6 +113,13 @@ bool ddl_file_run_has_ended(ddl_file_run *file, const char *token)
            ddl_desk_life_of(&file->desk, lock) == DDL_RECORD_ENDED;
 }
 
+int ddl_file_run_life_pause_ms(int64_t took_ns)
+{
+    enum { LEAST_MS = 200, MOST_MS = 5000, SHARE = 10 };
+    const int64_t pause_ms = took_ns / DDL_NS_PER_MS * SHARE;
+    return pause_ms < LEAST_MS ? LEAST_MS : pause_ms > MOST_MS ? MOST_MS : (int)pause_ms;
+}
+
 bool ddl_file_run_has_left(const ddl_file_run *file, const char *token)
 {
     char lock[DDL_RECORD_PATH], host[DDL_RECORD_PATH], folder[DDL_RECORD_PATH];

@@ -76,6 +76,10 @@ const char *ddl_file_run_will_name(const char *token, char name[DDL_FILE_WILL_NA
 
 bool ddl_file_run_has_ended(ddl_file_run *file, const char *token);
 
+/* How long after a look at who lives, which took so long, there is the next one: with a slow file server it
+ * is to be no more than a part of what is done. */
+int ddl_file_run_life_pause_ms(int64_t took_ns);
+
 /* Whoever parts in peace takes its files along. */
 bool ddl_file_run_has_left(const ddl_file_run *file, const char *token);
 

@@ -80,11 +80,13 @@ typedef struct ddl_store_many {
     int count;
     bool *present;     /* by rank: its key was found; it is not looked for again */
     ddl_bytes *values; /* by rank: what that holds, empty before; the caller's to release. NULL: not wanted */
+    bool names_suffice; /* without values: a key may count as there by its name, whoever made that. Only for
+                           what is told: nothing may rest on it */
 } ddl_store_many;
 
 /*
  * Wait until all of these keys exist, with as few requests as the store can do with. A deadline that has
- * passed looks once; a store may then find keys without values by their names, whoever made those.
+ * passed looks once.
  * DDL_ETIMEDOUT: some were not set before the deadline; present says which were.
  */
 DDL_MUST_USE ddl_status ddl_store_get_many(ddl_store *store, const ddl_store_many *many,

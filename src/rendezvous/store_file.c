@@ -37,11 +37,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    LIFE_INTERVAL_MS = 200, /* between looks at who still lives, */
-    LIFE_SHARE = 10,        /* and at least so many times as long as the last one took */
-    READ_AT_ONCE = 64       /* values, between looks at the store */
-};
+enum { READ_AT_ONCE = 64 /* values, between looks at the store */ };
 
 static ddl_file_run *as_file(ddl_store *store)
 {
@@ -127,8 +123,7 @@ static ddl_status look_who_lives_in_turn(ddl_file_run *file, ddl_error *err)
     if (!ddl_deadline_passed(file->next_life_check))
         return DDL_OK;
     const ddl_status status = look_who_lives(file, err);
-    const int64_t rest_ms = (ddl_now_ns() - start_ns) * LIFE_SHARE / DDL_NS_PER_MS;
-    file->next_life_check = ddl_deadline_in_ms(rest_ms > LIFE_INTERVAL_MS ? rest_ms : LIFE_INTERVAL_MS);
+    file->next_life_check = ddl_deadline_in_ms(ddl_file_run_life_pause_ms(ddl_now_ns() - start_ns));
     return status;
 }
 
@@ -351,12 +346,12 @@ static ddl_status take_key(const ddl_file_run *file, const ddl_store_many *many,
  * read.
  */
 static ddl_status take_name(const ddl_file_run *file, const ddl_store_many *many, const char *name,
-                            bool names_suffice, int *taken, ddl_error *err)
+                            int *taken, ddl_error *err)
 {
     const int rank = ddl_file_run_rank_of(name, many->kind, many->count);
     if (rank < 0 || many->present[rank])
         return DDL_OK;
-    if (names_suffice)
+    if (many->names_suffice)
         many->present[rank] = true;
     else
         DDL_TRY(take_key(file, many, rank, err));
@@ -366,23 +361,21 @@ static ddl_status take_name(const ddl_file_run *file, const ddl_store_many *many
 
 /*
  * Take in which of the keys are there, by one listing of the folder and the files that it names. *taken: how
- * many more there are now; after READ_AT_ONCE, or where time gets short, the others are left. Once it is too
- * late to wait, who only asks which keys there are is told by their names: nothing is taken in from those.
+ * many more there are now; after READ_AT_ONCE, or where time gets short, the others are left; but not where
+ * names suffice.
  */
-static ddl_status take_keys(const ddl_file_run *file, const ddl_store_many *many, bool is_late, int *taken,
-                            ddl_error *err)
+static ddl_status take_keys(const ddl_file_run *file, const ddl_store_many *many, int *taken, ddl_error *err)
 {
     char folder[DDL_RECORD_PATH];
     ddl_bytes names = { 0 };
-    const bool names_suffice = is_late && many->values == NULL;
     *taken = 0;
     ddl_file_run_path(file, folder, "key", "");
     DDL_TRY(ddl_desk_names(&file->desk, folder, &names, err));
     ddl_status status = DDL_OK;
     for (const char *name = NULL; status == DDL_OK && (name = ddl_desk_next(&names, name)) != NULL;) {
-        if (!names_suffice && (*taken == READ_AT_ONCE || !ddl_desk_has_time_to_spare(&file->desk)))
+        if (!many->names_suffice && (*taken == READ_AT_ONCE || !ddl_desk_has_time_to_spare(&file->desk)))
             break;
-        status = take_name(file, many, name, names_suffice, taken, err);
+        status = take_name(file, many, name, taken, err);
     }
     ddl_bytes_fini(&names);
     return status;
@@ -403,7 +396,7 @@ static ddl_status get_many(ddl_file_run *file, const ddl_store_many *many, ddl_d
     for (int rank, taken; (rank = first_missing(many)) < many->count;) {
         const bool is_late = ddl_deadline_passed(deadline);
         DDL_TRY(look(file, err));
-        DDL_TRY(take_keys(file, many, is_late, &taken, err));
+        DDL_TRY(take_keys(file, many, &taken, err));
         if (taken > 0) /* others are about to come */
             pause = DDL_FILE_FIRST_PAUSE_MS;
         else if (is_late)

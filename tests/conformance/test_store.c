@@ -565,7 +565,7 @@ static void keys_of_all_ranks_are_got_together(void **state)
                              DDL_ETIMEDOUT);
         assert_true(ddl_now_ns() - start_ns >= 20 * DDL_NS_PER_MS);
         bool seen[KEYS] = { false };
-        const ddl_store_many look = { "kind", KEYS, seen, NULL };
+        const ddl_store_many look = { "kind", KEYS, seen, NULL, false };
         assert_int_equal(ddl_store_get_many(place.stores[1], &look, ddl_now_ns(), &error), DDL_ETIMEDOUT);
         for (int i = 0; i < KEYS; i++) {
             assert_int_equal(present[i], i % 2 == 0);
@@ -591,7 +591,7 @@ static void keys_of_all_ranks_are_got_together(void **state)
         }
         /* What fails the run ends the waiting for what will not come. */
         bool absent[2] = { false, false };
-        getter.many = (ddl_store_many){ "other", 2, absent, NULL };
+        getter.many = (ddl_store_many){ "other", 2, absent, NULL, false };
         assert_int_equal(pthread_create(&getter.thread, NULL, get_many_in_thread, &getter), 0);
         for (int i = 0; i < 100; i++) { /* by then it waits, as a rule */
             ddl_bytes value = { 0 };
@@ -1353,6 +1353,30 @@ static void expect_forgery(ddl_store *store, const char *key)
     expect_odd(store, key, DDL_EAUTH, key, "was not written by a rank of this job");
 }
 
+/* An empty file, as whoever can write there can make it, is a key for those only who tell what is there. */
+static void names_of_the_file_store_suffice_for_what_is_told(void **state)
+{
+    struct place place;
+    char path[DDL_RECORD_PATH];
+    ddl_error error;
+    (void)state;
+    place_open(&place, &kinds[1], 2);
+    set(place.stores[0], "k.0", text_view("10.0.0.1"));
+    path_of(&place, "key/=k.1", path);
+    const int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && close(fd) == 0);
+    for (int told = 0; told < 2; told++) {
+        bool present[3] = { false };
+        const ddl_store_many many = { "k", 3, present, NULL, told };
+        for (int look = 0; look < 2; look++)
+            assert_int_equal(ddl_store_get_many(place.stores[1], &many, ddl_now_ns(), &error), DDL_ETIMEDOUT);
+        assert_true(present[0]);
+        assert_int_equal(present[1], told);
+        assert_false(present[2]);
+    }
+    place_close(&place);
+}
+
 static void forged_values_of_the_file_store_are_not_read(void **state)
 {
     enum { TOKEN_BYTES = 16 };
@@ -2039,6 +2063,7 @@ int main(void)
         cmocka_unit_test(a_failure_is_heard_though_rank_0_has_gone),
         cmocka_unit_test(clients_that_take_no_part_make_room),
         cmocka_unit_test(another_secret_or_level_is_told_and_harms_nobody),
+        cmocka_unit_test(names_of_the_file_store_suffice_for_what_is_told),
         cmocka_unit_test(forged_values_of_the_file_store_are_not_read),
 #ifdef DDL_FAILPOINTS
         cmocka_unit_test(the_file_store_survives_what_network_file_systems_do),
