@@ -49,8 +49,9 @@ static void abandon_operations(ddl_comm *comm, ddl_deadline stopped, going_on *l
     ddl_notice *cause = &comm->pool->cause;
     const int awaited = find_awaited(comm), left_ms = ddl_deadline_left_ms(stopped);
     going_on here = { "" };
+    const int at_nccl_ms = left_ms - DDL_DRAIN_MS; /* copies on another GPU are waited for, too */
     comm->is_abandoned = true;
-    ddl_failure_cancel(comm, left_ms > LEAST_MS ? left_ms : LEAST_MS, here.text, sizeof here.text);
+    ddl_failure_cancel(comm, at_nccl_ms > LEAST_MS ? at_nccl_ms : LEAST_MS, here.text, sizeof here.text);
     if (!comm->failure.failed && !ddl_list_empty(&comm->in_flight)) {
         *cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = awaited, .witness = -1 };
         snprintf(cause->text, sizeof cause->text,

@@ -108,8 +108,10 @@ bool ddl_votes_cancel(ddl_comm *comm, int timeout_ms)
         ddl_votes_abort(comm);
         stopped = votes->ops->settle(votes->offload, timeout_ms);
     }
-    if (!stopped)
-        votes->part_by = ddl_now_ns(); /* it is waited for no more */
+    if (!stopped) { /* it is waited for no more, nor by those who copy on that GPU: that hangs */
+        votes->part_by = ddl_now_ns();
+        comm->world->hangs_until[votes->gpu] = ddl_deadline_in_ms(DDL_HANGS_MS);
+    }
     if (!stopped) /* and nothing else goes to that GPU in this process: the turn is kept */
         ddl_log(DDL_LOG_WARNING, "%s: GPU %d: NCCL does not stop; it may still write to buffers of its calls",
                 comm->pool->prefix, votes->gpu);

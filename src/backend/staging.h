@@ -64,7 +64,7 @@ DDL_MUST_USE ddl_status ddl_staging_copy(ddl_staging *staging, void *to, const v
                                          ddl_error *err);
 DDL_MUST_USE ddl_status ddl_staging_look(ddl_staging *staging, bool *is_copied, ddl_error *err);
 /* It has failed, or took too long: the buffers are not touched any more. What is under way is waited for, for
- * DDL_DRAIN_MS; but only looked at where another has just waited for this GPU in vain. */
+ * DDL_DRAIN_MS; but only looked at where another has just waited for this GPU in vain, or for NCCL there. */
 void ddl_staging_drop(ddl_staging *staging);
 
 /* Append to a text of at most so many bytes that what was under way goes on, if it was dropped and that is

@@ -606,6 +606,27 @@ class Deadlines(Calls):
                 for record in rank.expect("free", "DDL_ETIMEDOUT"), rank.expect("waited", "DDL_EABORTED"):
                     self.assertEqual(r == 1, "NCCL does not stop here, and may still write to the buffers" in record["text"], record)
 
+    def test_a_gpu_that_hangs_in_calls_at_nccl_and_in_copies_is_waited_for_once(self):
+        # One communicator has its turn at NCCL, and those of the others that go by hosts copy on the same GPU. On a busy
+        # machine it may take longer, but not each time.
+        for tried in range(1, 6):
+            with World(GPU_RANK, 3, TMPDIR=FOLDER.name, DDL_GPU="nccl", LD_LIBRARY_PATH=os.path.dirname(NCCL), DDL_TEST_STANDIN="gpus=4",
+                       DDL_TEST_STANDIN_NCCL_1="hang=1,stuck", DDL_TEST_STANDIN_1="gpus=4,hangs=1") as world:
+                ranks = [world.start(r, DRIVER, 0, COUNT, "leaving", LOCAL_RANK=r) for r in range(3)]
+                began_ns, ended = [], []
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                    began_ns.append(rank.expect("allreduce", "DDL_OK")["end_ns"])
+                for rank in ranks:
+                    ended.append(rank.expect("free", "DDL_ETIMEDOUT"))
+                    rank.expect("waited", "DDL_EABORTED")
+            for r, record in enumerate(ended):
+                self.assertEqual(r == 1, "may still write to the buffers" in record["text"], record)
+            took = [(record["end_ns"] - began) / 1e9 for record, began in zip(ended, began_ns)]
+            if max(took) < 5:
+                return
+        self.fail(f"it was waited for longer than ddl_comm_free may take {tried} times; at last: {took}")
+
     def test_what_hangs_for_a_rank_alone_ends_at_the_deadline(self):
         cases = [("hang=3", "NCCL has not finished within"), ("hang=4,stuck", "NCCL has not finished within"),
                  ("init=hang", "NCCL has not come up within"), ("init=name", "NCCL has not come up within"),
