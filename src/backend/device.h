@@ -24,6 +24,10 @@ typedef struct ddl_mark ddl_mark;     /* a place in a queue; may be set again an
 
 typedef enum ddl_direction { DDL_DOWN, DDL_UP } ddl_direction;
 
+/* What came of waiting for the queues: they are empty; the GPU still works on them; or it has failed, and
+ * touches no memory any more. */
+typedef enum ddl_drained { DDL_DRAINED, DDL_DRAIN_LATE, DDL_DRAIN_FAILED } ddl_drained;
+
 /* A place in a stream of the program, beyond which the stream does not go before the latch is opened. May be
  * shut again once the stream has gone on. The plugin's has this at its beginning. */
 typedef struct ddl_latch {
@@ -62,9 +66,8 @@ struct ddl_device_ops {
     /* The mark is passed when everything that this queue has now is done. */
     ddl_status (*set_mark)(ddl_device *device, ddl_direction direction, ddl_mark *mark, ddl_error *err);
     ddl_status (*look_at_mark)(ddl_device *device, const ddl_mark *mark, bool *passed, ddl_error *err);
-    /* Block until both queues are empty, but not for longer than that. False: they are not, or the GPU
-     * failed. */
-    bool (*drain)(ddl_device *device, int timeout_ms);
+    /* Block until both queues are empty, but not for longer than that. */
+    ddl_drained (*drain)(ddl_device *device, int timeout_ms);
     /* How many GPUs this process sees. */
     ddl_status (*count)(int *gpus, ddl_error *err);
     /* Of which of them a stream (a CUstream) is. -1: it is of any, as CUDA's default stream, or the driver
@@ -116,7 +119,7 @@ static inline bool ddl_hold_is_overdue(ddl_hold hold)
 }
 
 /* Changes with anything above. */
-enum { DDL_DEVICE_INTERFACE = 6 };
+enum { DDL_DEVICE_INTERFACE = 7 };
 
 /* What the plugin exports as "ddl_cuda_plugin". NULL: err tells why not. */
 typedef const struct ddl_device_ops *ddl_device_plugin(ddl_error *err);

@@ -182,9 +182,9 @@ void ddl_staging_drop(ddl_staging *staging)
         return;
     const bool is_known = staging->hangs_until != NULL && !ddl_deadline_passed(*staging->hangs_until);
     const int limit_ms = is_known ? DDL_DRAIN_LOOK_MS : DDL_DRAIN_MS;
-    const int64_t begin_ns = ddl_now_ns();
-    staging->lost = !staging->ops->drain(staging->device, limit_ms);
-    staging->hangs = staging->lost && ddl_now_ns() - begin_ns >= limit_ms * DDL_NS_PER_MS;
+    const ddl_drained drained = staging->ops->drain(staging->device, limit_ms);
+    staging->lost = drained != DDL_DRAINED;
+    staging->hangs = drained == DDL_DRAIN_LATE;
     if (staging->hangs && !is_known && staging->hangs_until != NULL)
         *staging->hangs_until = ddl_deadline_in_ms(DDL_HANGS_MS);
 }

@@ -175,15 +175,17 @@ static CUresult look_at_streams(const ddl_device *device)
     return result;
 }
 
-static bool drain(ddl_device *device, int timeout_ms)
+static ddl_drained drain(ddl_device *device, int timeout_ms)
 {
     ddl_deadline deadline = ddl_deadline_in_ms(timeout_ms);
     struct timespec moment = { 0, DRAIN_LOOK_US * 1000 };
     CUresult result;
     while ((result = look_at_streams(device)) == CUDA_ERROR_NOT_READY && !ddl_deadline_passed(deadline))
         nanosleep(&moment, NULL);
-    device->lost = device->lost || result != CUDA_SUCCESS;
-    return !device->lost;
+    if (result == CUDA_SUCCESS)
+        return DDL_DRAINED;
+    device->lost = true;
+    return result == CUDA_ERROR_NOT_READY ? DDL_DRAIN_LATE : DDL_DRAIN_FAILED;
 }
 
 static ddl_status copy_along(ddl_device *device, void *stream, void *to, const void *from, size_t bytes,
