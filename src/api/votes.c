@@ -37,8 +37,8 @@ void ddl_votes_part(ddl_comm *comm, ddl_deadline latest)
     ddl_votes *votes = comm->votes;
     if (votes == NULL || votes->ops == NULL || votes->part_by != 0)
         return;
-    if (comm->failure.failed) /* others may not part from it any more */
-        ddl_votes_abort(comm);
+    if (comm->failure.failed)  /* others may not part from it any more */
+        ddl_votes_abort(comm); /* again, where there was no thread for it when that was heard */
     else if (votes->offload != NULL)
         votes->ops->part(votes->offload, ddl_gpu_warn);
     votes->part_by = ddl_deadline_earlier(ddl_deadline_in_ms(CLOSE_MS), latest);

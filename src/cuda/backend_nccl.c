@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "base/failpoint.h"
 #include "base/thread.h"
 #include "cuda/driver.h"
 #include "cuda/nccl_library.h"
@@ -212,7 +213,7 @@ static void begin_parting(ddl_offload *offload, bool graceful, ddl_offload_tell 
     parting->graceful = graceful;
     parting->tell = tell;
     atomic_store(&parting->holders, 2);
-    offload->is_parting = ddl_thread_start_detached(part, parting) == 0;
+    offload->is_parting = !DDL_FAILPOINT("nccl.part") && ddl_thread_start_detached(part, parting) == 0;
     if (!offload->is_parting)
         atomic_store(&parting->holders, 1);
 }

@@ -15,6 +15,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -321,7 +322,7 @@ static atomic_bool has_told;
 static void hear(void *unused, const char *line)
 {
     (void)unused;
-    if (strstr(line, "GPU 0: other ranks have not parted at NCCL within 5 s") != NULL)
+    if (strstr(line, "have not parted at NCCL within 5 s") != NULL)
         atomic_store(&has_told, true);
 }
 
@@ -330,6 +331,19 @@ static double processor_s(void)
     struct timespec used;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
     return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+/* Rank 1 dies with nothing at NCCL; the others hear of that on the host, and do not try to part with it. */
+static void idle_with_the_dead(void)
+{
+    ddl_set_log(hear, NULL);
+    reduce("first", gpu_memory_alloc, 0, world);
+    if (ddl_barrier(world, NULL) == DDL_OK && rank == 1)
+        (void)raise(SIGKILL);
+    reduce("second", malloc, 1, world);
+    (void)ddl_comm_free(&world);
+    nanosleep(&(struct timespec){ 6, 0 }, NULL);
+    tell("quiet", atomic_load(&has_told) ? DDL_ETIMEDOUT : DDL_OK, true);
 }
 
 /* Rank 1 dies as it frees a part; rank 0 does not wait for it for ever, nor busily. */
@@ -684,6 +698,7 @@ static const struct {
              { "exit-inside", exit_inside },
              { "exit-alone", exit_alone },
              { "part-with-the-dead", part_with_the_dead },
+             { "idle-with-the-dead", idle_with_the_dead },
              { "apart", apart },
              { "two", two },
              { "parts", parts },

@@ -437,6 +437,24 @@ class Situations(unittest.TestCase):
         self.assert_exact(ranks[0], "told")
         ranks[0].finish()
 
+    def leave_the_dead(self, own=None):
+        ranks = self.play("idle-with-the-dead", 3, own=own)
+        for rank in ranks:
+            self.assert_exact(rank, "first")
+        ranks[1].finish(-9)
+        for rank in (ranks[0], ranks[2]):
+            self.assertEqual(rank.expect("second", "DDL_EPEERLOST")["culprit"], 1)
+        for rank in (ranks[0], ranks[2]):
+            self.assert_exact(rank, "quiet")
+            rank.finish()
+
+    def test_nobody_tries_to_part_from_one_who_has_died(self):
+        self.leave_the_dead()
+
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "built without failpoints")
+    def test_nor_where_there_was_no_thread_to_abort_it_when_that_was_heard(self):
+        self.leave_the_dead(own={r: {"DDL_FAILPOINTS": "nccl.part:1"} for r in (0, 2)})
+
     def test_who_has_made_other_calls_before_is_named(self):
         # Without boards, on which ranks would wait for each other.
         ranks = self.play("apart", 2, DDL_TRANSPORT="tcp")
