@@ -29,7 +29,7 @@ typedef struct farewell {
     nccl_comm *comm;
     CUcontext context;
     const ddl_driver *driver;
-    int gpu;
+    int gpu, nranks;
     bool graceful;
     ddl_offload_tell *tell; /* or NULL */
     atomic_bool ended;
@@ -153,18 +153,18 @@ static bool is_well(nccl_result result)
     return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS;
 }
 
-static void tell_of_late_others(const farewell *parting)
+static void tell_of_no_end(const farewell *parting)
 {
     char line[200];
-    snprintf(
-        line, sizeof line,
-        "GPU %d: other ranks have not parted at NCCL within %d s, as where one has died; it is aborted here",
-        parting->gpu, PART_MS / 1000);
+    snprintf(line, sizeof line, "GPU %d: %s within %d s%s; it is aborted here", parting->gpu,
+             parting->nranks > 1 ? "other ranks have not parted at NCCL"
+                                 : "NCCL has not ended its communicator of one rank",
+             PART_MS / 1000, parting->nranks > 1 ? ", as where one has died" : "");
     if (parting->tell != NULL)
         parting->tell(line);
 }
 
-/* All ranks have to, and one may never do. False: it has to be aborted. */
+/* All ranks have to, and one may never do; nor may NCCL itself. False: it has to be aborted. */
 static bool finalize(const farewell *parting)
 {
     const ddl_deadline deadline = ddl_deadline_in_ms(PART_MS);
@@ -176,7 +176,7 @@ static bool finalize(const farewell *parting)
         if (state == NCCL_SUCCESS)
             return true;
         if (ddl_deadline_passed(deadline)) {
-            tell_of_late_others(parting);
+            tell_of_no_end(parting);
             return false;
         }
         nanosleep(&moment, NULL);
@@ -337,6 +337,7 @@ static ddl_status open_offload(int gpu, const uint8_t id[DDL_OFFLOAD_ID_BYTES], 
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
     }
     atomic_init(&offload->parting->holders, 1);
+    offload->parting->nranks = nranks;
     ddl_status status = find_libraries(&offload->driver, &offload->nccl, err);
     if (status == DDL_OK)
         status = make_stream(offload, err);

@@ -333,6 +333,14 @@ static double processor_s(void)
     return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
 }
 
+/* The process stays for longer than NCCL has to end its communicator. */
+static void free_early(void)
+{
+    reduce("first", gpu_memory_alloc, 0, world);
+    (void)ddl_comm_free(&world);
+    nanosleep(&(struct timespec){ 8, 0 }, NULL);
+}
+
 /* Rank 1 dies with nothing at NCCL; the others hear of that on the host, and do not try to part with it. */
 static void idle_with_the_dead(void)
 {
@@ -698,6 +706,7 @@ static const struct {
              { "exit-inside", exit_inside },
              { "exit-alone", exit_alone },
              { "part-with-the-dead", part_with_the_dead },
+             { "free-early", free_early },
              { "idle-with-the-dead", idle_with_the_dead },
              { "apart", apart },
              { "two", two },

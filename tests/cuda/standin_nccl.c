@@ -21,6 +21,7 @@
  *     stuck          what was aborted does not stop
  *     stop=300       it stops after so many milliseconds, and has written to its output by then
  *     part=600       the end of a communicator takes so many milliseconds
+ *     endless        the end of a communicator does not come, unless it is aborted
  *     frees          it gives memory back when it stops, and so waits for all that is under way on the GPU
  *     late=50000     what a call has received gets to its output so many microseconds after others may have
  *                    ended
@@ -142,8 +143,8 @@ static struct {
     pthread_mutex_t lock;
     bool is_read;
     long version, delay, fail, break_, remote, hang, die, stop, late, part, calls;
-    bool init_fails, init_hangs, init_blocks, has_no_id, names_nothing, dies_parting, stuck, frees, exclusive,
-        has_gate;
+    bool init_fails, init_hangs, init_blocks, has_no_id, names_nothing, dies_parting, stuck, endless, frees,
+        exclusive, has_gate;
     atomic_int ncame, nlet_on; /* at the gate, and from there */
     pthread_mutex_t gpu;
 } nccl = { .lock = PTHREAD_MUTEX_INITIALIZER, .version = 22703, .gpu = PTHREAD_MUTEX_INITIALIZER };
@@ -180,6 +181,7 @@ static void read_words(const char *words)
         nccl.names_nothing = nccl.names_nothing || strncmp(word, "init=name", 9) == 0;
         nccl.dies_parting = nccl.dies_parting || strncmp(word, "dies_parting", 12) == 0;
         nccl.stuck = nccl.stuck || strncmp(word, "stuck", 5) == 0;
+        nccl.endless = nccl.endless || strncmp(word, "endless", 7) == 0;
         nccl.frees = nccl.frees || strncmp(word, "frees", 5) == 0;
         nccl.has_gate = nccl.has_gate || strncmp(word, "gate", 4) == 0;
         nccl.exclusive = nccl.exclusive || strncmp(word, "exclusive", 9) == 0;
@@ -449,7 +451,7 @@ EXPORT(outcome ncclCommFinalize(struct comm *comm))
     if (!atomic_compare_exchange_strong(&comm->state, &ready, IN_PROGRESS))
         return (outcome)ready;
     atomic_store(&comm->shared->parts[comm->rank], true);
-    atomic_store(&comm->parts, true);
+    atomic_store(&comm->parts, !nccl.endless);
     return IN_PROGRESS;
 }
 

@@ -437,6 +437,14 @@ class Situations(unittest.TestCase):
         self.assert_exact(ranks[0], "told")
         ranks[0].finish()
 
+    def test_what_nccl_does_not_end_for_a_rank_alone_is_nobody_elses(self):
+        rank, = self.play("free-early", 1, DDL_TEST_STANDIN_NCCL="endless")
+        self.assert_exact(rank, "first")
+        self.ended([rank], uses=1)
+        told = "".join(rank.errors)
+        self.assertIn("GPU 0: NCCL has not ended its communicator of one rank within 5 s; it is aborted here", told)
+        self.assertNotIn("other ranks", told)
+
     def leave_the_dead(self, own=None):
         ranks = self.play("idle-with-the-dead", 3, own=own)
         for rank in ranks:
