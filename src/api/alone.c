@@ -228,6 +228,12 @@ static void stop(const ddl_comm *comm, ddl_deadline deadline, ddl_error *error)
     ddl_turn_give(alone->gpu);
 }
 
+/* As a call of an exit handler that comes later, or of another thread. */
+static ddl_status check_not_exiting(const ddl_comm *comm, ddl_error *err)
+{
+    return atomic_load(&comm->world->ends_alone) ? DDL_FAIL(err, DDL_EABORTED, DDL_REQUEST_EXITED) : DDL_OK;
+}
+
 ddl_status ddl_alone_perform(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline, bool *taken,
                              ddl_error *err)
 {
@@ -239,8 +245,10 @@ ddl_status ddl_alone_perform(ddl_comm *comm, const ddl_call *call, ddl_deadline 
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
     if (comm->alone->gpu != gpu || !ddl_turn_take(gpu, comm->alone->turn))
         return DDL_OK;
-    atomic_store(&comm->is_alone_at_library, true);
-    ddl_status status = comm->alone->is_open ? DDL_OK : make(comm, deadline, err);
+    atomic_store(&comm->is_alone_at_library, true); /* before it is seen whether the process exits */
+    ddl_status status = check_not_exiting(comm, err);
+    if (status == DDL_OK && !comm->alone->is_open)
+        status = make(comm, deadline, err);
     if (status == DDL_OK)
         status = run(comm, call, deadline, err);
     atomic_store(&comm->is_alone_at_library, false);

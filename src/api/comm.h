@@ -180,7 +180,8 @@ void ddl_comm_untrack(ddl_request *request);
  * the thread that issues (shrink.c). */
 bool ddl_comm_hear_abort(ddl_comm *comm);
 
-/* The process exits: what ranks alone in this world have at the library on their GPUs ends (shrink.c).
+/* The process exits: what ranks alone in this world have at the library on their GPUs ends (shrink.c), and
+ * what they call after that does not go there.
  * Thread: any, which has no lock. */
 void ddl_comm_end_alone_at_exit(ddl_world *world);
 

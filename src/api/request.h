@@ -32,10 +32,9 @@ typedef struct ddl_request_pool { /* of one communicator */
     char prefix[128];       /* "comm=world rank 3@node7", for messages */
 } ddl_request_pool;
 
-/* Why nothing is done any more once its pool has exited. */
-#define DDL_REQUEST_EXITED                                                                           \
-    "this process is exiting and has said goodbye to the other ranks; call before main returns, or " \
-    "before exit is called"
+/* Why nothing is done any more once its pool has exited; nor, for a rank alone, at the library on GPUs once
+ * the process exits. */
+#define DDL_REQUEST_EXITED "this process is exiting; call before main returns, or before exit is called"
 
 /* Of a call that may go to GPUs (votes.h): this rank has said no word yet; others' words are missing; it goes
  * by hosts; by GPUs, when it is its turn; it runs there. */

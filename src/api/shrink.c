@@ -38,6 +38,7 @@ static void end_alone(ddl_comm *comm, const ddl_notice *notice)
 
 void ddl_comm_end_alone_at_exit(ddl_world *world)
 {
+    atomic_store(&world->ends_alone, true); /* whoever is not found below sees that */
     pthread_mutex_lock(&world->lock);
     DDL_LIST_FOR_EACH (link, &world->comms) {
         ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, sibling);

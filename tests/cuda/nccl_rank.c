@@ -282,10 +282,14 @@ static void exit_inside(void)
     tell("second", status == DDL_OK ? ddl_wait(&it.request) : status, false);
 }
 
+static call late; /* made by the handler, if it has buffers */
+
 /* A handler of the program that is called after the library's. */
 static void wait_for_gpu(void)
 {
     int (*wait)(void);
+    if (late.in != NULL)
+        tell("late", ddl_allreduce(late.in, late.out, COUNT, DDL_FLOAT32, DDL_SUM, part, NULL), true);
     if (!gpu_memory_find("cuCtxSynchronize", &wait))
         _exit(7);
     gpu_memory_enter();
@@ -314,6 +318,19 @@ static void exit_alone(void)
     if (pthread_create(&other, NULL, call_alone, &it) != 0)
         exit(6);
     nanosleep(&moment, NULL);
+    exit(0);
+}
+
+/* With nothing at NCCL, but a call by a handler, of a rank alone likewise. */
+static void exit_before_a_call(void)
+{
+    part = world;
+    if (nranks > 1 && ddl_comm_split(world, rank, 0, &part) != DDL_OK)
+        exit(5);
+    call it = make_call(gpu_memory_alloc, 0, 1);
+    ddl_status status = ddl_allreduce(it.in, it.out, COUNT, DDL_FLOAT32, DDL_SUM, part, NULL);
+    tell("first", status, holds(it.out, false, (float)rank + 1));
+    late = make_call(gpu_memory_alloc, 1, 1);
     exit(0);
 }
 
@@ -705,6 +722,7 @@ static const struct {
              { "leave-after", leave_after },
              { "exit-inside", exit_inside },
              { "exit-alone", exit_alone },
+             { "exit-before-a-call", exit_before_a_call },
              { "part-with-the-dead", part_with_the_dead },
              { "free-early", free_early },
              { "idle-with-the-dead", idle_with_the_dead },

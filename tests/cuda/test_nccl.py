@@ -429,6 +429,18 @@ class Situations(unittest.TestCase):
                 self.ended(ranks, uses=1)
                 self.assertLess(time.monotonic() - began, bound(5))
 
+    def test_a_rank_alone_does_not_go_to_nccl_after_the_exit(self):
+        for nranks in (1, 2):
+            with self.subTest(nranks=nranks):
+                ranks = self.play("exit-before-a-call", nranks, DDL_TEST_STANDIN_NCCL="hang=2", DDL_TIMEOUT=f"{bound(10)}s")
+                for rank in ranks:
+                    self.assert_exact(rank, "first")
+                for rank in ranks:
+                    record = rank.expect("late", "DDL_EABORTED")
+                    self.assertIn("this process is exiting; call before main returns", record["text"])
+                    self.assertLess(record["ms"], 1000 * bound(3), record)
+                self.ended(ranks, uses=1)
+
     def test_who_dies_as_it_frees_is_not_waited_for_for_ever(self):
         ranks = self.play("part-with-the-dead", 2, DDL_TEST_STANDIN_NCCL_1="dies_parting")
         for rank in ranks:
