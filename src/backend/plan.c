@@ -426,7 +426,7 @@ static bool moves_both_ways(ddl_collective collective)
 
 /* What is written is best not read from memory first, which the kernel does. That costs more than a copy
  * saves once a call outgrows the last cache: with 2 ranks allgathers of 64 MiB took 1.4 times as long when
- * pulled, those of 16 MiB 0.6 times; alltoalls of 64 MiB 1.1 to 1.2 times, those of 16 MiB 0.9 times. */
+ * pulled, those of 16 MiB 0.6 times; alltoalls of 64 MiB 1.0 to 1.2 times, those of 16 MiB 0.9 times. */
 static bool is_worth_pulling(ddl_collective collective, const ddl_shape *shape)
 {
     static const double CACHED_BYTES = 128 * 1024 * 1024;

@@ -28,6 +28,17 @@ static double cpu_seconds(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
+/* All have ended, and value i is step * i + 1. */
+static int finish(const char *what, const int64_t values[], ddl_request *requests[], int count, int64_t step)
+{
+    if (ddl_wait_all((size_t)count, requests) != DDL_OK)
+        return failed(what);
+    for (int i = 0; i < count; i++)
+        if (values[i] != step * i + 1)
+            return fprintf(stderr, "outstanding: %s: value %d is %lld\n", what, i, (long long)values[i]), 1;
+    return 0;
+}
+
 /* is_late: no message is received before all are sent. */
 static int send_and_receive(ddl_comm *world, int64_t values[], ddl_request *requests[], int count,
                             bool is_late)
@@ -44,12 +55,7 @@ static int send_and_receive(ddl_comm *world, int64_t values[], ddl_request *requ
     }
     if (rank == 0 && is_late && ddl_barrier(world, NULL) != DDL_OK)
         return failed("barrier");
-    if (ddl_wait_all((size_t)count, requests) != DDL_OK)
-        return failed("waiting for messages");
-    for (int i = 0; i < count; i++)
-        if (values[i] != 3 * (int64_t)i + 1)
-            return fprintf(stderr, "outstanding: message %d holds %lld\n", i, (long long)values[i]), 1;
-    return 0;
+    return finish("waiting for messages", values, requests, count, 3);
 }
 
 static int sum_up(ddl_comm *world, int64_t values[], ddl_request *requests[], int count)
@@ -59,12 +65,7 @@ static int sum_up(ddl_comm *world, int64_t values[], ddl_request *requests[], in
         if (ddl_allreduce(&values[i], &values[i], 1, DDL_INT64, DDL_SUM, world, &requests[i]) != DDL_OK)
             return failed("an allreduce");
     }
-    if (ddl_wait_all((size_t)count, requests) != DDL_OK)
-        return failed("waiting for allreduces");
-    for (int i = 0; i < count; i++)
-        if (values[i] != 2 * (int64_t)i + 1)
-            return fprintf(stderr, "outstanding: sum %d is %lld\n", i, (long long)values[i]), 1;
-    return 0;
+    return finish("waiting for allreduces", values, requests, count, 2);
 }
 
 int main(int argc, char **argv)
