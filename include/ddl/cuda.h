@@ -12,9 +12,9 @@
  *
  * The host is done with all five lines before the first kernel has run.
  *
- * Threads: one that has begun a group of NCCL (ncclGroupStart) calls nothing of ddl, of this header or of
- * ddl.h, until it has ended it (ncclGroupEnd). Whatever ddl hands to NCCL on that thread would else be kept
- * in that group, and calls would return DDL_OK with wrong results (docs/gpu.md).
+ * Groups of NCCL: a thread must not call ddl (this header or ddl.h) between ncclGroupStart and ncclGroupEnd.
+ * NCCL would put what ddl hands to it on that thread into the group, and ddl's calls would return DDL_OK with
+ * wrong results (docs/gpu.md).
  */
 #ifndef DDL_CUDA_H
 #define DDL_CUDA_H
@@ -26,60 +26,65 @@ extern "C" {
 #endif
 
 /*
- * From here to ddl_stream_end the calls of this communicator whose buffers are memory of a GPU are operations
- * of this stream: each starts after the work that was in the stream when it was called, and what is put into
- * the stream afterwards runs after it. The call returns without waiting for either.
+ * From here to ddl_stream_end, calls on this communicator with buffers in memory of a GPU are operations of
+ * this stream: each starts after the work that was in the stream when it was called, and work that is put
+ * into the stream afterwards runs after it. The call waits for neither.
  *
  * stream: a cudaStream_t or CUstream of the GPU of the buffers, in its primary context; NULL is CUDA's
- * default stream. It must not be captured into a graph, nor, for the default stream, any that waits for it,
- * and lives until the operations have ended. A call with buffers of another GPU is refused with DDL_EINVAL,
- * and nothing else happens.
+ * default stream. It lives until the operations have ended. While it is in use it must not be captured into
+ * a graph; nor, if it is the default stream, may any stream that waits for it. A call with buffers of another
+ * GPU is refused with DDL_EINVAL and changes nothing.
  *
- * Request NULL: the call only begins the operation, and the buffers are the stream's until the operation has
- * ended. With a request the stream is ordered in the same way, and the request tells when the operation has
- * ended; a world of one rank then waits for the stream in the call. Calls with host memory, and barriers,
- * know of no stream.
+ * Requests: with request NULL a call only begins the operation, and its buffers belong to the stream until
+ * the operation has ended. With a request the order in the stream is the same, and the request tells when the
+ * operation has ended; a world of one rank then waits for the stream within the call. Calls with host memory,
+ * and barriers, are not part of any stream.
  *
- * Deadlines start with the call as always, so the time that the stream takes before it counts. An operation
- * that fails, or is aborted, or runs out of time, or that the process exits amid, lets the stream go on, with
- * its buffers undefined; the next call on the communicator returns the failure, ddl_stream_end and
- * ddl_comm_free among them. So after cudaStreamSynchronize ddl_stream_end tells whether the operations before
- * it went well.
+ * Deadlines start with the call, as always, so the time that earlier work in the stream takes counts too. If
+ * an operation fails, is aborted, runs out of time or is cut off by the end of the process, the stream goes
+ * on and the buffers are undefined. The next call on the communicator returns the failure; ddl_stream_end and
+ * ddl_comm_free are such calls. So after cudaStreamSynchronize, ddl_stream_end tells whether all operations
+ * before it went well.
  *
- * ddl_comm_free waits for operations as long as for anything else, 4 s; those that have not ended then end
- * with DDL_EABORTED, which it returns. It returns what failed and was not told even where that is
- * DDL_EABORTED. ddl_comm_shrink takes such failures as told.
+ * ddl_comm_free waits 4 s for operations, as for anything else; those that have not ended by then end with
+ * DDL_EABORTED, which it returns. It returns a failure that no call has returned yet even if that is
+ * DDL_EABORTED. ddl_comm_shrink takes such failures as known.
  *
- * ddl_send and ddl_recv with memory of a GPU are refused with DDL_EUNSUPPORTED, and nothing else happens: a
- * receive would start after the send before it in the stream, so ranks that exchange would wait for ever.
+ * ddl_send and ddl_recv with memory of a GPU are refused with DDL_EUNSUPPORTED and change nothing: a receive
+ * would start after the send before it in the stream, so two ranks that exchange would wait for ever.
  *
- * Work before an operation must not wait for a later operation of the same communicator, a call with host
- * memory or a barrier included, nor for what the host does only after one: operations of a communicator may
- * begin in order. So such a call may block until the streams have come to the operations before it. Where
- * the host must not wait for a stream, have the stream's operations on a communicator of their own
- * (ddl_comm_split). The first launch of a kernel may wait for the whole GPU, as CUDA loads it then: launch
- * each once before, or set CUDA_MODULE_LOADING=EAGER; otherwise that may last until 2 s after the deadline
- * (docs/gpu.md).
+ * What must not wait for what: operations of one communicator may begin in order. So work that is in the
+ * stream before an operation must not wait for a later operation of the same communicator (calls with host
+ * memory and barriers included), nor for anything that the host does only after such an operation. For the
+ * same reason a call with host memory, or a barrier, may block until the streams have reached the operations
+ * before it; where the host must not wait for a stream, give the stream's operations a communicator of their
+ * own (ddl_comm_split). The first launch of a kernel may wait for the whole GPU, since CUDA loads it then:
+ * launch each once beforehand, or set CUDA_MODULE_LOADING=EAGER; else such a wait can last until 2 s after
+ * the deadline (docs/gpu.md).
  *
- * Local; the thread that issues. DDL_EINVAL: comm is NULL, or has a stream already. DDL_EUNSUPPORTED: a build
- * without CUDA, or its plugin is missing. DDL_EDEVICE: there is no driver.
+ * Errors: DDL_EINVAL: comm is NULL, or has a stream already. DDL_EUNSUPPORTED: a build without CUDA, or its
+ * plugin is missing. DDL_EDEVICE: there is no driver.
+ * Local. Thread: the one that issues on comm.
  */
 DDL_API ddl_status ddl_stream_begin(ddl_comm *comm, void *stream);
 
 /*
- * Calls are as always again. Does not wait, but where a stream had to go on without its operation, for the
- * end of that (docs/gpu.md); operations that have been begun stay in the order of the stream. Returns the
- * failure of the first operation without a request that has ended badly and was not told yet. Local; the
- * thread that issues. DDL_EINVAL: comm is NULL, or has no stream.
+ * Calls are as always again. Operations that have begun keep their order in the stream. Returns the failure
+ * of the first operation without a request that failed and that no call has returned yet. Does not wait,
+ * except, where a stream had to go on without its operation, for the end of that (docs/gpu.md).
+ *
+ * Errors: DDL_EINVAL: comm is NULL, or has no stream; else as above.
+ * Local. Thread: the one that issues on comm.
  */
 DDL_API ddl_status ddl_stream_end(ddl_comm *comm);
 
 /*
- * The GPU that this rank takes unless the program knows better, as cudaSetDevice counts: LOCAL_RANK, or what
- * other launchers call it, where the environment tells that beside the rank, else its ddl_local_rank in the
- * world, whichever part of it comm is, modulo the number that the process sees. Ranks share GPUs where there
- * are fewer. -1: there is none, the driver cannot tell, or DDL_GPU_POLICY is none; ddl_last_error says why.
- * Loads the driver. Local; any thread.
+ * The GPU that this rank takes unless the program knows better, as cudaSetDevice counts. It is LOCAL_RANK (or
+ * what other launchers call it) if the environment has it beside the rank, else this rank's ddl_local_rank in
+ * the world, whichever part of it comm is; in both cases modulo the number of GPUs that the process sees, so
+ * ranks share GPUs where there are fewer. -1: there is none, the driver cannot tell, or DDL_GPU_POLICY is
+ * none; ddl_last_error says why. Loads the driver.
+ * Local. Thread: any.
  */
 DDL_API int ddl_local_device(const ddl_comm *comm);
 
