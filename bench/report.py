@@ -96,9 +96,8 @@ def conditions(results, cases, arguments):
     return (f"{processor()}, {os.cpu_count()} cores, Linux {platform.release().split('-')[0]}, TCP congestion control "
             f"{congestion_control()}; {', '.join(versions)}; {now:%Y-%m-%d}. float32, {placement(cases)}, back to back, "
             f"{arguments.rounds} rounds of {arguments.seconds:g} s per size in which the libraries take turns; the mean of the "
-            f"slowest rank, median over the rounds. What is divided by each other was measured in one turn, within "
-            f"seconds, and the median is of the quotients, so that they may differ from those of the columns. Measured by "
-            f"`{arguments.command}`.\n")
+            f"slowest rank, median over the rounds. Ratios are medians of the ratios within one turn (seconds apart), so "
+            f"they may differ from the ratios of the columns. Measured by `{arguments.command}`.\n")
 
 
 def processor():
