@@ -1,8 +1,6 @@
 /* collective.c - the table of collectives. */
 #include "algorithms/collective.h"
 
-#include <string.h>
-
 const ddl_collective_facts ddl_collectives[DDL_COLLECTIVE_COUNT] = {
     [DDL_COLLECTIVE_ALLREDUCE] = { "allreduce", DDL_VECTOR, DDL_VECTOR, .reduces = true },
     [DDL_COLLECTIVE_REDUCE_SCATTER] = { "reduce_scatter", DDL_ALL_BLOCKS, DDL_OWN_BLOCK, .reduces = true },
@@ -27,13 +25,3 @@ const ddl_collective_facts ddl_collectives[DDL_COLLECTIVE_COUNT] = {
     [DDL_COLLECTIVE_SEND] = { "send", DDL_VECTOR, DDL_NOTHING, .is_point_to_point = true },
     [DDL_COLLECTIVE_RECV] = { "recv", DDL_NOTHING, DDL_VECTOR, .is_point_to_point = true },
 };
-
-bool ddl_collective_parse(const char *name, ddl_collective *collective)
-{
-    for (int i = 0; i < DDL_COLLECTIVE_COUNT; i++)
-        if (strcmp(name, ddl_collectives[i].name) == 0) {
-            *collective = (ddl_collective)i;
-            return true;
-        }
-    return false;
-}

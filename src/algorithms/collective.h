@@ -99,7 +99,4 @@ static inline bool ddl_collective_exchanges(ddl_collective collective)
     return facts->in == DDL_ALL_BLOCKS && facts->out == DDL_ALL_BLOCKS;
 }
 
-/* The collective of this name; false if there is none. */
-bool ddl_collective_parse(const char *name, ddl_collective *collective);
-
 #endif

@@ -1,8 +1,6 @@
 /* dtype.c - the tables of element types and operators. */
 #include "base/dtype.h"
 
-#include <string.h>
-
 static const struct {
     const char *name;
     size_t bytes;
@@ -45,24 +43,4 @@ bool ddl_op_takes(ddl_op op, ddl_dtype dtype)
 {
     bool bitwise = op == DDL_BAND || op == DDL_BOR || op == DDL_BXOR;
     return (unsigned)op < DDL_OP_COUNT && is_dtype(dtype) && !(bitwise && dtypes[dtype].is_float);
-}
-
-bool ddl_dtype_parse(const char *name, ddl_dtype *dtype)
-{
-    for (int i = 0; i < DDL_DTYPE_COUNT; i++)
-        if (strcmp(name, dtypes[i].name) == 0) {
-            *dtype = (ddl_dtype)i;
-            return true;
-        }
-    return false;
-}
-
-bool ddl_op_parse(const char *name, ddl_op *op)
-{
-    for (int i = 0; i < DDL_OP_COUNT; i++)
-        if (strcmp(name, ops[i]) == 0) {
-            *op = (ddl_op)i;
-            return true;
-        }
-    return false;
 }

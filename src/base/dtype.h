@@ -15,8 +15,4 @@ const char *ddl_op_name(ddl_op op);
 /* Whether op is defined on dtype: all but bitwise operators on floats. */
 bool ddl_op_takes(ddl_op op, ddl_dtype dtype);
 
-/* The type or operator of this name, as the two above print it; false if there is none. */
-bool ddl_dtype_parse(const char *name, ddl_dtype *dtype);
-bool ddl_op_parse(const char *name, ddl_op *op);
-
 #endif

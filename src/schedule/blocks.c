@@ -110,13 +110,3 @@ ddl_range ddl_blocks_circular(const ddl_blocks *blocks, int first, int n)
     return (ddl_range){ { ddl_blocks_between(blocks, start, blocks->nblocks),
                           ddl_blocks_between(blocks, 0, end - blocks->nblocks) } };
 }
-
-ddl_slice ddl_blocks_stretch(const ddl_blocks *blocks, int first, int n, int *taken)
-{
-    DDL_ASSERT(n > 0);
-    int start = wrapped(blocks, first), end = start + 1;
-    if (ddl_blocks_packed(blocks))
-        end = start + n < blocks->nblocks ? start + n : blocks->nblocks;
-    *taken = end - start;
-    return ddl_blocks_between(blocks, start, end);
-}

@@ -86,10 +86,4 @@ ddl_range ddl_blocks_circular(const ddl_blocks *blocks, int first, int n);
 /* Blocks first .. end-1, without wrapping; the blocks must be packed. */
 ddl_slice ddl_blocks_between(const ddl_blocks *blocks, int first, int end);
 
-/*
- * The longest stretch of bytes that starts with block `first` and holds whole blocks, at most n, without
- * wrapping. *taken is how many it holds.
- */
-ddl_slice ddl_blocks_stretch(const ddl_blocks *blocks, int first, int n, int *taken);
-
 #endif

@@ -174,14 +174,8 @@ static void rows_are_found_by_collective_and_name(void **state)
         assert_int_equal(ddl_catalogue_index(&rows[i]), i);
         assert_true(strlen(rows[i].summary) > 0);
         assert_true(strlen(rows[i].source) > 0);
-        ddl_collective parsed;
-        assert_true(ddl_collective_parse(ddl_collective_name(rows[i].collective), &parsed));
-        assert_int_equal(parsed, rows[i].collective);
     }
     assert_null(ddl_catalogue_find(DDL_COLLECTIVE_BARRIER, "ring"));
-    ddl_collective untouched = DDL_COLLECTIVE_REDUCE;
-    assert_false(ddl_collective_parse("all_reduce", &untouched));
-    assert_int_equal(untouched, DDL_COLLECTIVE_REDUCE);
 }
 
 static void rows_for_powers_of_two_refuse_other_numbers(void **state)

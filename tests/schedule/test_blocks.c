@@ -107,10 +107,6 @@ static void uneven_blocks_lie_where_they_are_said_to(void **state)
     assert_int_equal(range.part[0].bytes, 8);
     assert_int_equal(range.part[1].offset, 8);
     assert_int_equal(range.part[1].bytes, 12);
-    int taken;
-    ddl_slice stretch = ddl_blocks_stretch(&gaps, 2, 2, &taken);
-    assert_int_equal(taken, 1);
-    assert_int_equal(stretch.bytes, 8);
 }
 
 static void uneven_blocks_may_lie_in_any_order(void **state)
