@@ -44,7 +44,7 @@ PROGRAMS = {
 # Headers of libraries: where alone they may be included (paths under src/; a folder ends with a slash).
 LIBRARIES = [
     (re.compile(r"uv\.h$|uv/"), ["io/", "rendezvous/"]),
-    (re.compile(r"hiredis/|hiredis\.h$"), ["rendezvous/redis_reply.c"]),
+    (re.compile(r"hiredis/|hiredis\.h$"), ["rendezvous/store_redis_reply.c"]),
     (re.compile(r"openssl/"), ["io/crypto.c", "io/tls.c", "io/tls_certificate.c", "io/tls_certificate.h",
                              "io/tls_aes.c", "io/tls_aes.h", "io/tls_explain.c", "io/tls_group.c", "io/tls_key.c", "io/tls_key.h",
                              "io/tls_pipe.c", "io/tls_pipe.h", "io/tls_reason.c", "io/tls_socket.c", "io/tls_use.c"]),

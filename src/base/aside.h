@@ -1,8 +1,8 @@
 /*
  * aside.h - what a file server may keep from ever returning, done by a thread of its own, by deadline.
  *
- * For reads at the start of a world; the files of a store have a thread that stays (rendezvous/clerk.h).
- * Thread: any.
+ * For reads at the start of a world; the files of a store have a thread that stays
+ * (rendezvous/store_file_clerk.h). Thread: any.
  */
 #ifndef DDL_BASE_ASIDE_H
 #define DDL_BASE_ASIDE_H

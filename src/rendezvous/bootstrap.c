@@ -1,5 +1,5 @@
-/* bootstrap.c - the course of a start-up. */
-#include "rendezvous/course.h"
+/* bootstrap.c - the order of a start-up: come, meet, connect, settle. */
+#include "rendezvous/bootstrap_parts.h"
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -32,29 +32,29 @@ ddl_status ddl_bootstrap_know_oneself(int rank, int nranks, uint32_t generator, 
     return ddl_host_random(self->nonce, sizeof self->nonce, err);
 }
 
-static ddl_status know_oneself(ddl_course *course, ddl_error *err)
+static ddl_status know_oneself(ddl_joining *joining, ddl_error *err)
 {
-    const ddl_bootstrap_options *options = course->options;
-    course->own.asks_nccl = options->asks_nccl;
-    course->own.may_use_nccl = options->may_use_nccl;
-    course->own.may_have_gpu = options->may_have_gpu;
-    course->own.declines_memory = !options->local;
-    course->own.insists_on_memory = options->insists_on_memory;
-    course->own.declines_streams =
+    const ddl_bootstrap_options *options = joining->options;
+    joining->own.asks_nccl = options->asks_nccl;
+    joining->own.may_use_nccl = options->may_use_nccl;
+    joining->own.may_have_gpu = options->may_have_gpu;
+    joining->own.declines_memory = !options->local;
+    joining->own.insists_on_memory = options->insists_on_memory;
+    joining->own.declines_streams =
         options->nranks > 1 && !ddl_bootstrap_may_have_streams(options->rank, options->nranks);
     return ddl_bootstrap_know_oneself(options->rank, options->nranks, options->generator, options->prover,
-                                      &course->self, &course->own, err);
+                                      &joining->self, &joining->own, err);
 }
 
 /* ---- the whole ---- */
 
-static ddl_status run_course(ddl_course *course, ddl_error *err)
+static ddl_status run_joining(ddl_joining *joining, ddl_error *err)
 {
-    DDL_TRY(ddl_course_meet(course, err));
-    DDL_TRY(ddl_course_connect_all(course, err));
-    if (ddl_roster_keeps_doors(course->roster))
-        DDL_TRY(ddl_meshing_serve(course->meshing, course->options->deadline, err));
-    return ddl_course_settle(course, err);
+    DDL_TRY(ddl_joining_meet(joining, err));
+    DDL_TRY(ddl_joining_connect_all(joining, err));
+    if (ddl_roster_keeps_doors(joining->roster))
+        DDL_TRY(ddl_meshing_serve(joining->meshing, joining->options->deadline, err));
+    return ddl_joining_settle(joining, err);
 }
 
 /* Whether a store of this name is open to other machines: any tcp:// one but on loopback. */
@@ -63,9 +63,9 @@ static bool is_open_place(const char *store)
     char host[256];
     uint16_t port;
     ddl_address address;
-    if (strncmp(store, DDL_COURSE_TCP_STORE, sizeof DDL_COURSE_TCP_STORE - 1) != 0)
+    if (strncmp(store, DDL_JOINING_TCP_STORE, sizeof DDL_JOINING_TCP_STORE - 1) != 0)
         return false;
-    if (ddl_address_split("ADDRESS", store + sizeof DDL_COURSE_TCP_STORE - 1, host, sizeof host, &port,
+    if (ddl_address_split("ADDRESS", store + sizeof DDL_JOINING_TCP_STORE - 1, host, sizeof host, &port,
                           NULL) != DDL_OK)
         return true;
     return strcmp(host, "localhost") != 0 &&
@@ -73,59 +73,59 @@ static bool is_open_place(const char *store)
 }
 
 /* Once for the job: without proofs, whoever reaches rank 0, or its store, can take part. */
-static void warn_if_open(const ddl_course *course)
+static void warn_if_open(const ddl_joining *joining)
 {
     ddl_address address;
-    if (course->self.rank != 0 || course->self.prover != NULL)
+    if (joining->self.rank != 0 || joining->self.prover != NULL)
         return;
-    bool open = ddl_address_parse(course->own.address, course->own.port, &address) &&
+    bool open = ddl_address_parse(joining->own.address, joining->own.port, &address) &&
                 !ddl_address_is_loopback(&address);
-    if (!open && !is_open_place(course->options->store))
+    if (!open && !is_open_place(joining->options->store))
         return;
     ddl_log(
         DDL_LOG_WARNING,
         "DDL_SECURITY=off: whoever can reach %s can join this job, read its data and change its results; use "
         "auth outside of networks that you trust",
-        open ? course->own.address : course->options->store);
+        open ? joining->own.address : joining->options->store);
 }
 
-static ddl_status join(ddl_course *course, ddl_error *err)
+static ddl_status join(ddl_joining *joining, ddl_error *err)
 {
-    ddl_service_set_lack(course->options->service, 0); /* which may have served another start */
-    ddl_service_set_turned_away(course->options->service, "");
-    DDL_TRY(know_oneself(course, err));
-    if (course->options->lack != NULL) {
-        *err = *course->options->lack;
-        return ddl_course_come_and_decline(course, err);
+    ddl_service_set_lack(joining->options->service, 0); /* which may have served another start */
+    ddl_service_set_turned_away(joining->options->service, "");
+    DDL_TRY(know_oneself(joining, err));
+    if (joining->options->lack != NULL) {
+        *err = *joining->options->lack;
+        return ddl_joining_come_and_decline(joining, err);
     }
-    DDL_TRY(ddl_course_check_interfaces(course, err));
-    ddl_status status = ddl_course_enter_run(course, err);
+    DDL_TRY(ddl_joining_check_interfaces(joining, err));
+    ddl_status status = ddl_joining_enter_run(joining, err);
     if (status != DDL_OK) {
-        (void)ddl_course_own_up(course, err);
-        return ddl_course_decline(course, err);
+        (void)ddl_joining_own_up(joining, err);
+        return ddl_joining_decline(joining, err);
     }
-    warn_if_open(course);
-    status = run_course(course, err);
+    warn_if_open(joining);
+    status = run_joining(joining, err);
     if (status != DDL_OK) {
-        (void)ddl_course_own_up(course, err);
-        ddl_course_tell_others(course, err);
-        if (err->code == DDL_ETIMEDOUT && course->own.rank == 0) /* another may have given up first */
-            ddl_course_tell_of_turned_away(course, err);
-        ddl_course_stay_shortly(course, err);
+        (void)ddl_joining_own_up(joining, err);
+        ddl_joining_tell_others(joining, err);
+        if (err->code == DDL_ETIMEDOUT && joining->own.rank == 0) /* another may have given up first */
+            ddl_joining_tell_of_turned_away(joining, err);
+        ddl_joining_stay_shortly(joining, err);
         status = err->code;
     }
     return status;
 }
 
-static ddl_status roster_of_one(ddl_course *course, ddl_error *err)
+static ddl_status roster_of_one(ddl_joining *joining, ddl_error *err)
 {
-    DDL_TRY(know_oneself(course, err));
-    DDL_TRY(ddl_roster_create(0, 1, &course->roster, err));
-    DDL_TRY(ddl_host_random(course->self.run_id, DDL_RUN_ID_BYTES, err));
-    ddl_course_fill_in(course);
-    snprintf(course->own.address, sizeof course->own.address, "127.0.0.1");
-    course->roster->members[0] = course->own;
-    ddl_roster_derive(course->roster);
+    DDL_TRY(know_oneself(joining, err));
+    DDL_TRY(ddl_roster_create(0, 1, &joining->roster, err));
+    DDL_TRY(ddl_host_random(joining->self.run_id, DDL_RUN_ID_BYTES, err));
+    ddl_joining_fill_in(joining);
+    snprintf(joining->own.address, sizeof joining->own.address, "127.0.0.1");
+    joining->roster->members[0] = joining->own;
+    ddl_roster_derive(joining->roster);
     return DDL_OK;
 }
 
@@ -138,37 +138,37 @@ static void close_streams(ddl_bootstrap *bootstrap)
     ddl_free(streams);
 }
 
-static void take_streams(ddl_course *course, ddl_bootstrap *bootstrap)
+static void take_streams(ddl_joining *joining, ddl_bootstrap *bootstrap)
 {
-    const ddl_roster *roster = course->roster;
+    const ddl_roster *roster = joining->roster;
     bootstrap->nranks = roster->nranks;
-    bootstrap->nstreams = course->streams != NULL ? roster->nstreams : 0;
-    bootstrap->streams = course->streams;
-    course->streams = NULL;
+    bootstrap->nstreams = joining->streams != NULL ? roster->nstreams : 0;
+    bootstrap->streams = joining->streams;
+    joining->streams = NULL;
     for (int rank = 0; rank < roster->nranks && bootstrap->nstreams > 0; rank++)
         if (ddl_roster_connects(roster, rank))
-            ddl_meshing_take_streams(course->meshing, rank,
+            ddl_meshing_take_streams(joining->meshing, rank,
                                      bootstrap->streams + (size_t)rank * (size_t)bootstrap->nstreams);
 }
 
 /* The meshing has done its work, but where connections are made late. */
-static ddl_status hand_over(ddl_course *course, ddl_bootstrap *bootstrap, ddl_wire wires[], ddl_error *err)
+static ddl_status hand_over(ddl_joining *joining, ddl_bootstrap *bootstrap, ddl_wire wires[], ddl_error *err)
 {
     ddl_status status = DDL_OK;
     wires[0] = ddl_no_wire;
-    if (course->meshing != NULL)
-        ddl_meshing_take(course->meshing, wires);
-    take_streams(course, bootstrap);
+    if (joining->meshing != NULL)
+        ddl_meshing_take(joining->meshing, wires);
+    take_streams(joining, bootstrap);
     bootstrap->forming = NULL; /* wires and streams have all of them */
-    if (ddl_roster_keeps_doors(course->roster))
-        bootstrap->meshing = course->meshing;
+    if (ddl_roster_keeps_doors(joining->roster))
+        bootstrap->meshing = joining->meshing;
     else
-        status = ddl_meshing_close(course->meshing, course->options->deadline, err);
+        status = ddl_meshing_close(joining->meshing, joining->options->deadline, err);
     if (status == DDL_OK) {
-        course->meshing = NULL;
+        joining->meshing = NULL;
         return DDL_OK;
     }
-    (void)ddl_course_own_up(course, err);
+    (void)ddl_joining_own_up(joining, err);
     for (int rank = 0; rank < bootstrap->nranks; rank++)
         ddl_wire_close(&wires[rank]);
     close_streams(bootstrap);
@@ -179,39 +179,39 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
                               ddl_wire wires[], ddl_error *err)
 {
     ddl_error unwanted;
-    ddl_course course = { .options = options, .network = &ddl_network_unsaid };
+    ddl_joining joining = { .options = options, .network = &ddl_network_unsaid };
     if (options->network != NULL)
-        course.network = options->network;
+        joining.network = options->network;
     DDL_ASSERT(options->nranks > 0);
     DDL_ASSERT(options->rank >= 0);
     DDL_ASSERT(options->rank < options->nranks);
     if (err == NULL)
         err = &unwanted;
     ddl_bootstrap *bootstrap = ddl_alloc(sizeof *bootstrap);
-    course.present = ddl_alloc_array((size_t)options->nranks, sizeof *course.present);
-    ddl_progress_start(&course.progress, options->deadline);
+    joining.present = ddl_alloc_array((size_t)options->nranks, sizeof *joining.present);
+    ddl_progress_start(&joining.progress, options->deadline);
     if (options->quiet && options->rank > 1) /* rank 1 tells that it is rank 0 who is missing */
-        course.progress.next = DDL_DEADLINE_NEVER;
+        joining.progress.next = DDL_DEADLINE_NEVER;
     ddl_status status;
-    course.bootstrap = *out = bootstrap;
-    if (bootstrap == NULL || course.present == NULL)
+    joining.bootstrap = *out = bootstrap;
+    if (bootstrap == NULL || joining.present == NULL)
         status = DDL_FAIL(err, DDL_ENOMEM, "no memory to start %d ranks", options->nranks);
     else
-        status = options->nranks == 1 ? roster_of_one(&course, err) : join(&course, err);
+        status = options->nranks == 1 ? roster_of_one(&joining, err) : join(&joining, err);
     if (status == DDL_OK)
-        status = hand_over(&course, bootstrap, wires, err);
+        status = hand_over(&joining, bootstrap, wires, err);
     if (status == DDL_OK) {
-        *roster = course.roster;
+        *roster = joining.roster;
     } else {
         *out = NULL;
-        ddl_course_close_store(&course, ddl_deadline_in_ms(DDL_COURSE_LAST_WORDS_MS));
+        ddl_joining_close_store(&joining, ddl_deadline_in_ms(DDL_JOINING_LAST_WORDS_MS));
         /* Which looks at the roster. */
-        if (ddl_meshing_close(course.meshing, ddl_deadline_in_ms(CLOSING_MS), NULL) == DDL_OK)
-            ddl_roster_destroy(course.roster);
+        if (ddl_meshing_close(joining.meshing, ddl_deadline_in_ms(CLOSING_MS), NULL) == DDL_OK)
+            ddl_roster_destroy(joining.roster);
         ddl_free(bootstrap);
     }
-    ddl_free(course.streams);
-    ddl_free(course.present);
+    ddl_free(joining.streams);
+    ddl_free(joining.present);
     return status;
 }
 
@@ -260,7 +260,7 @@ void ddl_bootstrap_leave(ddl_bootstrap *bootstrap)
     ddl_status status =
         ddl_meshing_close(bootstrap->closing != NULL ? bootstrap->closing : bootstrap->meshing,
                           ddl_deadline_in_ms(CLOSING_MS), NULL);
-    ddl_store_destroy(bootstrap->store, ddl_deadline_in_ms(DDL_COURSE_LAST_WORDS_MS));
+    ddl_store_destroy(bootstrap->store, ddl_deadline_in_ms(DDL_JOINING_LAST_WORDS_MS));
     close_streams(bootstrap);
     if (status == DDL_OK) /* else hear may be called, and look for who has come */
         ddl_free(bootstrap);

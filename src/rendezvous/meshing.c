@@ -3,8 +3,8 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "rendezvous/callers.h"
-#include "rendezvous/ushering.h"
+#include "rendezvous/meshing_incoming.h"
+#include "rendezvous/meshing_usher.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ static void open_on_service(void *arg)
                                            .ports = meshing->asked.ports,
                                            .self = meshing->self,
                                            .encryption = meshing->encryption,
-                                           .events = &ddl_callers_events,
+                                           .events = &ddl_incoming_events,
                                            .arg = meshing };
     for (int i = 0; i < place->nlisten && meshing->asked.status == DDL_OK; i++) {
         ddl_address bound;
@@ -40,7 +40,7 @@ static void open_on_service(void *arg)
             meshing->asked.found[i] = ddl_address_port(&bound);
     }
     if (meshing->asked.status == DDL_OK)
-        ddl_ushering_open_door(meshing, options);
+        ddl_meshing_usher_open_door(meshing, options);
 }
 
 static bool has_memory(const ddl_meshing *meshing)
@@ -87,7 +87,7 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
     ddl_bell_init(&meshing->bell);
     meshing->wires = ddl_alloc_array((size_t)nranks, sizeof *meshing->wires);
     meshing->callers = ddl_alloc_array((size_t)nranks, sizeof *meshing->callers);
-    meshing->calls = ddl_alloc_array((size_t)nranks, sizeof(ddl_calling *));
+    meshing->calls = ddl_alloc_array((size_t)nranks, sizeof(ddl_outgoing *));
     meshing->met = ddl_alloc_array((size_t)nranks, sizeof *meshing->met);
     meshing->widened = ddl_alloc_array((size_t)nranks, sizeof *meshing->widened);
     meshing->nwires = ddl_alloc_array((size_t)nranks, sizeof *meshing->nwires);
@@ -141,8 +141,8 @@ static void start_on_service(void *arg)
 {
     ddl_meshing *meshing = arg;
     meshing->roster = meshing->asked.roster;
-    ddl_callers_check_early(meshing);
-    if (!make_streams(meshing) || !ddl_ushering_settle(meshing))
+    ddl_incoming_check_early(meshing);
+    if (!make_streams(meshing) || !ddl_meshing_usher_settle(meshing))
         return;
     ddl_bell_lock(&meshing->bell);
     for (int rank = 0; rank < meshing->self.nranks; rank++) {
@@ -150,20 +150,20 @@ static void start_on_service(void *arg)
             meshing->missing--;
         if (meshing->wires[rank].fd < 0)
             continue;
-        ddl_callers_let_in(meshing, &meshing->wires[rank]); /* came before this rank had the roster */
+        ddl_incoming_let_in(meshing, &meshing->wires[rank]); /* came before this rank had the roster */
         if (ddl_pairs_is_whole(meshing, rank))
             ddl_pairs_be_met(meshing, rank);
     }
     if (meshing->missing == 0)
         ddl_bell_ring(&meshing->bell);
     ddl_bell_unlock(&meshing->bell);
-    ddl_ushering_welcome_early(meshing);
+    ddl_meshing_usher_welcome_early(meshing);
     /* The nearest first, so that not everybody calls rank 0 at once. */
     for (int rank = meshing->self.rank - 1; rank >= 0; rank--) {
         const bool is_introduced =
             meshing->usher >= 0 && rank != meshing->usher && ddl_roster_is_neighbour(meshing->roster, rank);
         if (!ddl_pairs_is_late(meshing, rank) && !is_introduced)
-            ddl_calling_start(meshing, (ddl_wish){ rank, false });
+            ddl_outgoing_start(meshing, (ddl_wish){ rank, false });
     }
 }
 
@@ -253,7 +253,7 @@ static void on_poke(void *arg)
         ddl_bell_unlock(&meshing->bell);
         if (!found)
             return;
-        ddl_calling_start(meshing, wish);
+        ddl_outgoing_start(meshing, wish);
     }
 }
 
@@ -326,11 +326,11 @@ bool ddl_meshing_next(ddl_meshing *meshing, ddl_meshing_outcome *outcome)
             hand_over_first(meshing, wish.rank, outcome);
         outcome->has_come = (wish.widens ? outcome->streams : &outcome->wire)->fd >= 0;
         /* What has come may be followed by another call. */
-        ddl_calling *failed = !outcome->has_come ? meshing->calls[wish.rank] : NULL;
+        ddl_outgoing *failed = !outcome->has_come ? meshing->calls[wish.rank] : NULL;
         if (outcome->has_come)
             outcome->error = (ddl_error){ .code = DDL_OK };
         else if (failed != NULL)
-            outcome->error = *ddl_calling_error(failed);
+            outcome->error = *ddl_outgoing_error(failed);
         else
             (void)ddl_error_set(&outcome->error, DDL_ENOMEM, "no memory to call rank %d", wish.rank);
     }
@@ -363,7 +363,7 @@ static void close_on_service(void *arg)
     ddl_bell_unlock(&meshing->bell);
     for (int rank = 0; rank < meshing->self.nranks; rank++)
         if (meshing->calls[rank] != NULL)
-            ddl_calling_forget(meshing->calls[rank]);
+            ddl_outgoing_forget(meshing->calls[rank]);
     for (int rank = 0; rank < meshing->self.nranks; rank++)
         ddl_pairs_drop(meshing, (ddl_wish){ rank, false });
 }

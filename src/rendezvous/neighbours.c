@@ -1,15 +1,16 @@
 /*
  * neighbours.c - of a pair the lower rank is called by the higher one, as in the mesh.
  *
- * So where pairs of a host connect late. Where all are connected an usher (usher.h) does it for all of them.
+ * So where pairs of a host connect late. Where all are connected an usher (neighbours_usher.h) does it for
+ * all of them.
  */
 #include "rendezvous/neighbours.h"
 
 #include "base/bytes.h"
 #include "io/local.h"
 #include "io/socket.h"
-#include "rendezvous/neighbour_talk.h"
-#include "rendezvous/usher.h"
+#include "rendezvous/neighbours_talk.h"
+#include "rendezvous/neighbours_usher.h"
 
 #include <errno.h>
 #include <poll.h>

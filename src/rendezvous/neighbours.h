@@ -3,10 +3,9 @@
  *
  * Comes after the mesh is connected and before it carries frames: what they have to tell each other first,
  * and agree on last, goes over the mesh's own connections, so a neighbour is whoever is at the other end of
- * those, or whom the usher (usher.h) has at the other end of one. The descriptors go over Unix sockets whose
- * names were told there. Whatever of it does not
- * work leaves a pair without, and its messages to TCP; only a lost connection is a failure. A pair that
- * connects late has no memory in common.
+ * those, or whom the usher (neighbours_usher.h) has at the other end of one. The descriptors go over Unix
+ * sockets whose names were told there. Whatever of it does not work leaves a pair without, and its messages
+ * to TCP; only a lost connection is a failure. A pair that connects late has no memory in common.
  *
  * Blocks at most until half a second after the deadline. Thread: any.
  */
@@ -17,7 +16,7 @@
 #include "base/error.h"
 #include "io/wire.h"
 #include "protocol/roster.h"
-#include "rendezvous/apart.h"
+#include "rendezvous/neighbours_apart.h"
 
 #include <stdbool.h>
 

@@ -28,8 +28,8 @@
 #include "base/list.h"
 #include "io/host.h"
 #include "protocol/store_wire.h"
-#include "rendezvous/file_answers.h"
-#include "rendezvous/file_meeting.h"
+#include "rendezvous/store_file_answers.h"
+#include "rendezvous/store_file_meeting.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -25,8 +25,8 @@
 #include "base/assert.h"
 #include "base/list.h"
 #include "io/host.h"
-#include "rendezvous/redis_life.h"
-#include "rendezvous/redis_meeting.h"
+#include "rendezvous/store_redis_life.h"
+#include "rendezvous/store_redis_meeting.h"
 
 #include <stdio.h>
 #include <string.h>

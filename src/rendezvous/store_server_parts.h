@@ -10,8 +10,8 @@
 #include "io/watch.h"
 #include "protocol/store_wire.h"
 #include "rendezvous/listener.h"
-#include "rendezvous/store_keys.h"
 #include "rendezvous/store_server.h"
+#include "rendezvous/store_server_keys.h"
 
 typedef struct ddl_store_client {
     ddl_link link;

@@ -4,7 +4,7 @@
  * Rank 0 binds exactly that address and is a client of its own server. The others connect again and again
  * until it is there, and stay connected: so the server knows who is still present.
  */
-#include "rendezvous/tcp_run.h"
+#include "rendezvous/store_tcp_run.h"
 
 #include "base/assert.h"
 #include "base/list.h"

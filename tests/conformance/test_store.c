@@ -6,9 +6,9 @@
 #include "base/failpoint.h"
 #include "io/socket.h"
 #include "protocol/store_wire.h"
-#include "rendezvous/meet.h"
 #include "rendezvous/proof.h"
-#include "rendezvous/record.h"
+#include "rendezvous/store_file_record.h"
+#include "rendezvous/store_meeting_record.h"
 
 #include <errno.h>
 #include <fcntl.h>

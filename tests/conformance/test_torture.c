@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "rendezvous/record.h"
+#include "rendezvous/store_file_record.h"
 
 #include <ddl/ddl.h>
 #include <dirent.h>

@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "io/local.h"
 #include "io/socket.h"
-#include "rendezvous/introducer.h"
+#include "rendezvous/meshing_introducer.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * fuzz_record.c - what others may have left in a shared directory, or under the key of a meeting place.
  * Input: 0 bits: 1 as a file, 2 with a secret, 4 seals hold | 1 the bytes.
  */
-#include "rendezvous/meet.h"
-#include "rendezvous/record.h"
+#include "rendezvous/store_file_record.h"
+#include "rendezvous/store_meeting_record.h"
 
 #include "base/assert.h"
 

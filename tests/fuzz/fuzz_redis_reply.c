@@ -1,5 +1,5 @@
 /* fuzz_redis_reply.c - what a hostile Redis server says. Input: 0 piece size | 1 the stream. */
-#include "rendezvous/redis_reply.h"
+#include "rendezvous/store_redis_reply.h"
 
 #include "base/assert.h"
 

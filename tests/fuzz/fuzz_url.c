@@ -1,7 +1,7 @@
 /* fuzz_url.c - addresses and URLs of stores, as people write them. Input: 0 bit 0: with TLS | 1 the text. */
 #include "io/address.h"
-#include "rendezvous/redis_url.h"
 #include "rendezvous/store.h"
+#include "rendezvous/store_redis_url.h"
 
 #include "base/assert.h"
 

@@ -13,7 +13,7 @@
 #include "base/failpoint.h"
 #include "io/local.h"
 #include "io/socket.h"
-#include "rendezvous/introducer.h"
+#include "rendezvous/meshing_introducer.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -282,7 +282,7 @@ static void who_has_gone_keeps_nobody(void **state)
     close_host(&host);
 }
 
-/* As the note of introducer.c. */
+/* As the note of meshing_introducer.c. */
 struct note {
     uint8_t magic[4];
     uint32_t count;

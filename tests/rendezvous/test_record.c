@@ -1,5 +1,5 @@
 /* test_record.c - what others put in the way of a record leads nowhere. */
-#include "rendezvous/record.h"
+#include "rendezvous/store_file_record.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* test_redis_reply.c - replies of a Redis server that is not trusted. */
-#include "rendezvous/redis_reply.h"
+#include "rendezvous/store_redis_reply.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

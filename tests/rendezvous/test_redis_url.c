@@ -1,5 +1,5 @@
 /* test_redis_url.c - addresses of Redis servers, and files with passwords. */
-#include "rendezvous/redis_url.h"
+#include "rendezvous/store_redis_url.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

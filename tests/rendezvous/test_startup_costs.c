@@ -14,8 +14,8 @@
 #include "io/socket.h"
 #include "protocol/hello.h"
 #include "protocol/store_wire.h"
-#include "rendezvous/file_run.h"
-#include "rendezvous/record.h"
+#include "rendezvous/store_file_record.h"
+#include "rendezvous/store_file_run.h"
 #include "simulate/startup.h"
 
 #include <limits.h>

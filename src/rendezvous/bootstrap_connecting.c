@@ -1,0 +1,142 @@
+/* bootstrap_connecting.c - the descriptors that connections take, then the wait for them. */
+#include "rendezvous/bootstrap_parts.h"
+
+#include "io/host.h"
+#include "protocol/overlay.h"
+
+#include <stdio.h>
+
+enum {
+    DESCRIPTORS_MARGIN = 64, /* for loops, files and strangers */
+    TO_TELL = 32,            /* to come to the place and say what this rank lacks */
+    PER_NEIGHBOUR = 3,       /* its memory, its bell, and a socket by which these come */
+};
+
+/* ---- descriptors ---- */
+
+/* A link to every rank that is connected at the start; rank 0 has each of all as a client of the store, too.
+ */
+ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect connect, ddl_error *err)
+{
+    const int clients = rank == 0 ? nranks : 0;
+    const char *how = "";
+    char what[96];
+    ddl_error unwanted;
+    bool lazy = connect != DDL_CONNECT_EAGER;
+    int links = lazy ? ddl_overlay_degree(nranks) : nranks;
+    if (!lazy && !ddl_overlay_is_complete(nranks))
+        how = ", connected all to all (DDL_CONNECT=lazy takes fewer),";
+    snprintf(what, sizeof what, "%d ranks%s", nranks, how);
+    /* While neighbours meet they have some more; without these there is TCP instead of shared memory. And
+     * where others connect late it is well to have as many as for all, if they are allowed. */
+    if (ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + clients + DESCRIPTORS_MARGIN, what,
+                                  &unwanted) != DDL_OK)
+        DDL_TRY(ddl_host_need_descriptors(links + clients + DESCRIPTORS_MARGIN, what, err));
+    ddl_host_expect_descriptors(links * (1 + PER_NEIGHBOUR) + clients);
+    return DDL_OK;
+}
+
+bool ddl_bootstrap_may_tell(void)
+{
+    ddl_error unwanted;
+    return ddl_host_need_descriptors(TO_TELL, "a rank that cannot take part", &unwanted) == DDL_OK;
+}
+
+bool ddl_bootstrap_may_have_streams(int rank, int nranks)
+{
+    const int clients = rank == 0 ? nranks : 0;
+    const int of_all = (nranks - 1) * DDL_STREAMS_OF_HOSTS;
+    const int streams = of_all < DDL_STREAMS_OF_RANK ? of_all : DDL_STREAMS_OF_RANK;
+    ddl_error unwanted;
+    return ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + streams + clients + DESCRIPTORS_MARGIN,
+                                     "further connections", &unwanted) == DDL_OK;
+}
+
+/* Further connections, once it is known who is on which host; the same for those that connect late. */
+static ddl_status need_more_descriptors(const ddl_roster *roster, ddl_error *err)
+{
+    const int others = roster->nranks - roster->local_size_of[roster->rank];
+    int remote = others;
+    const int degree = ddl_overlay_degree(roster->nranks);
+    char what[128];
+    if (roster->nstreams == 0 || roster->chooses_streams) /* ddl_bootstrap_may_have_streams has looked */
+        return DDL_OK;
+    if (ddl_roster_is_sparse(roster) && remote > degree)
+        remote = degree;
+    snprintf(what, sizeof what, "%d ranks, with %d more connections to each on another host (DDL_STREAMS),",
+             roster->nranks, roster->nstreams);
+    int links = ddl_roster_is_sparse(roster) ? degree : roster->nranks;
+    int clients = roster->rank == 0 ? roster->nranks : 0;
+    /* As many as all may come to have, if they are allowed; see ddl_bootstrap_need_descriptors. */
+    ddl_error unwanted;
+    if (ddl_host_need_descriptors(roster->nranks * (1 + PER_NEIGHBOUR) + others * roster->nstreams + clients +
+                                      DESCRIPTORS_MARGIN,
+                                  what, &unwanted) == DDL_OK)
+        return DDL_OK;
+    return ddl_host_need_descriptors(links + remote * roster->nstreams + clients + DESCRIPTORS_MARGIN, what,
+                                     err);
+}
+
+/* ---- connecting ---- */
+
+static ddl_status make_room_for_streams(ddl_joining *joining, ddl_error *err)
+{
+    const size_t count = (size_t)joining->roster->nranks * (size_t)joining->roster->nstreams;
+    if (count == 0 || joining->roster->chooses_streams) /* these are made late */
+        return DDL_OK;
+    joining->streams = ddl_alloc_array(count, sizeof *joining->streams);
+    if (joining->streams == NULL)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for %zu connections", count);
+    for (size_t i = 0; i < count; i++)
+        joining->streams[i] = ddl_no_wire;
+    return DDL_OK;
+}
+
+/* The deadline has passed. If nobody is missing here, others of this host are what this rank has to connect.
+ */
+static ddl_status report_unconnected(const ddl_joining *joining, const char *missing, ddl_error *err)
+{
+    const int first = ddl_joining_first_missing(joining), rank = joining->self.rank;
+    const double waited_s = (double)(ddl_now_ns() - joining->progress.start_ns) / 1e9;
+    if (first < 0)
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "rank %d, at %s, port %u, has not connected all others of its host to each other within "
+            "%.1f s; is it short of CPU time? Or raise DDL_START_TIMEOUT",
+            rank, joining->own.address, joining->own.port, waited_s);
+    else
+        (void)DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "%s and rank %d, at %s, port %u, were not connected to each other within %.1f s; are "
+            "they stopped, or short of descriptors, or is there a firewall between them (DDL_PORT_RANGE, "
+            "DDL_IFACE)? Or raise DDL_START_TIMEOUT",
+            missing, rank, joining->own.address, joining->own.port, waited_s);
+    (void)ddl_error_blame(err, first < 0 ? rank : first);
+    return DDL_ETIMEDOUT;
+}
+
+ddl_status ddl_joining_connect_all(ddl_joining *joining, ddl_error *err)
+{
+    const ddl_deadline deadline = joining->options->deadline;
+    if (joining->roster->connect != joining->options->connect) /* rank 0 says otherwise */
+        DDL_TRY(ddl_bootstrap_need_descriptors(joining->self.rank, joining->self.nranks,
+                                               joining->roster->connect, err));
+    DDL_TRY(need_more_descriptors(joining->roster, err));
+    DDL_TRY(make_room_for_streams(joining, err));
+    DDL_TRY(ddl_meshing_start(joining->meshing, joining->roster, joining->options->late_ms, deadline, err));
+    for (;;) {
+        ddl_deadline slice = ddl_deadline_in_ms(DDL_JOINING_CHECK_INTERVAL_MS);
+        ddl_status status = ddl_meshing_wait(joining->meshing, slice < deadline ? slice : deadline, err);
+        if (status != DDL_ETIMEDOUT)
+            return status;
+        DDL_TRY(ddl_store_check(joining->store, err));
+        ddl_meshing_connected(joining->meshing, joining->present);
+        char missing[DDL_JOINING_ABSENCE_TEXT];
+        ddl_joining_describe_missing(joining, missing);
+        if (ddl_deadline_passed(deadline))
+            return report_unconnected(joining, missing, err);
+        if (ddl_joining_first_missing(joining) >= 0) /* else what is still to be done is this rank's */
+            ddl_progress_tell(&joining->progress, "%s to be connected to rank %d", missing,
+                              joining->self.rank);
+    }
+}
