@@ -1,12 +1,17 @@
 /* test_network.c - what is said of the network, and which addresses follow. */
 #include "rendezvous/network.h"
 
+#include "io/interface.h"
+#include "io/resolve.h"
+
+#include <ctype.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -156,6 +161,171 @@ static void an_address_may_be_written_in_short(void **state)
     }
 }
 
+#ifdef DDL_TEST_NAMES
+
+/* Names as a resolver of the test's own has them; the host's own name it does not know. */
+static const struct {
+    const char *name, *addresses[3];
+} names[] = {
+    { "loop.example", { "127.0.1.1" } },
+    { "both.example", { "127.0.1.1", "10.88.0.7" } },
+    { "gate.example", { "203.0.113.7" } },
+};
+
+ddl_status __real_ddl_resolve(const char *name, uint16_t port, ddl_deadline deadline,
+                              ddl_address addresses[DDL_RESOLVE_MAX], int *count, ddl_error *err);
+ddl_status __wrap_ddl_resolve(const char *name, uint16_t port, ddl_deadline deadline,
+                              ddl_address addresses[DDL_RESOLVE_MAX], int *count, ddl_error *err);
+ddl_status __wrap_ddl_resolve_soon(const char *name, uint16_t port, ddl_deadline deadline,
+                                   ddl_address addresses[DDL_RESOLVE_MAX], int *count, ddl_error *err);
+
+ddl_status __wrap_ddl_resolve(const char *name, uint16_t port, ddl_deadline deadline,
+                              ddl_address addresses[DDL_RESOLVE_MAX], int *count, ddl_error *err)
+{
+    if (isdigit((unsigned char)name[0]))
+        return __real_ddl_resolve(name, port, deadline, addresses, count, err);
+    *count = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        for (int k = 0; strcmp(name, names[i].name) == 0 && names[i].addresses[k] != NULL; k++)
+            assert_true(ddl_address_parse(names[i].addresses[k], port, &addresses[(*count)++]));
+    return *count > 0 ? DDL_OK : DDL_FAIL(err, DDL_ENETWORK, "nobody knows %s", name);
+}
+
+/* What a rank looks up that is not rank 0. */
+static bool looked_up_soon;
+
+ddl_status __wrap_ddl_resolve_soon(const char *name, uint16_t port, ddl_deadline deadline,
+                                   ddl_address addresses[DDL_RESOLVE_MAX], int *count, ddl_error *err)
+{
+    looked_up_soon = true;
+    return __wrap_ddl_resolve(name, port, deadline, addresses, count, err);
+}
+
+static void check_addresses(const char *what, const char *const expected[2], const ddl_address found[],
+                            int count)
+{
+    int nexpected = 0;
+    while (nexpected < 2 && expected[nexpected] != NULL)
+        nexpected++;
+    if (count != nexpected)
+        fail_msg("%s: %d addresses instead of %d", what, count, nexpected);
+    for (int i = 0; i < count; i++) {
+        char text[DDL_ADDRESS_HOST_TEXT];
+        ddl_address_host(&found[i], text);
+        if (strcmp(text, expected[i]) != 0 || ddl_address_port(&found[i]) != 29500)
+            fail_msg("%s: address %d is %s, not %s", what, i, text, expected[i]);
+    }
+}
+
+/* The interface, where DDL_IFACE names one, is 127.0.0.1 here: every machine has that. */
+static void rank_0_is_met_where_other_hosts_can_call_it(void **state)
+{
+    static const char iface[] = "127.0.0.1";
+    char own[256];
+    const struct {
+        const char *what, *host;
+        ddl_network network;
+        const char *listens[2], *calls[2];
+    } cases[] = {
+        { "an address", "10.88.0.7", { .iface = "" }, { "10.88.0.7" }, { "10.88.0.7" } },
+        { "a name that is also loopback",
+          "both.example",
+          { .spread = DDL_SPREAD_SEVERAL },
+          { "10.88.0.7" },
+          { "10.88.0.7" } },
+        { "a name for loopback, an interface is chosen",
+          "loop.example",
+          { .iface = "127.0.0.1" },
+          { iface },
+          { "127.0.1.1", iface } },
+        { "a name for loopback, several hosts",
+          "loop.example",
+          { .iface = "127.0.0.1", .spread = DDL_SPREAD_SEVERAL },
+          { iface },
+          { "127.0.1.1", iface } },
+        { "a name for loopback, one host",
+          "loop.example",
+          { .iface = "127.0.0.1", .spread = DDL_SPREAD_ONE },
+          { "127.0.1.1" },
+          { "127.0.1.1" } },
+        { "the own name, which nobody knows",
+          own,
+          { .iface = "", .spread = DDL_SPREAD_ONE },
+          { "127.0.0.1" },
+          { "127.0.0.1" } },
+        { "behind a gate",
+          "gate.example",
+          { .iface = "127.0.0.1", .advertise = "203.0.113.7" },
+          { iface },
+          { "203.0.113.7", iface } },
+        { "behind another gate",
+          "gate.example",
+          { .iface = "127.0.0.1", .advertise = "203.0.113.8" },
+          { "203.0.113.7" },
+          { "203.0.113.7" } },
+        { "an own address, and a gate",
+          "127.0.0.1",
+          { .iface = "127.0.0.1", .advertise = "127.0.0.1" },
+          { "127.0.0.1" },
+          { "127.0.0.1" } },
+    };
+    (void)state;
+    assert_int_equal(gethostname(own, sizeof own), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ddl_address addresses[DDL_NETWORK_MASTER_MAX];
+        const ddl_deadline deadline = ddl_deadline_in_ms(5000);
+        int count = 0;
+        assert_int_equal(ddl_network_find_master(&cases[i].network, true, cases[i].host, 29500, deadline,
+                                                 addresses, &count, NULL),
+                         DDL_OK);
+        check_addresses(cases[i].what, cases[i].listens, addresses, count);
+        assert_int_equal(ddl_network_find_master(&cases[i].network, false, cases[i].host, 29500, deadline,
+                                                 addresses, &count, NULL),
+                         DDL_OK);
+        check_addresses(cases[i].what, cases[i].calls, addresses, count);
+    }
+}
+
+/* Where nothing says how many hosts there are: rank 0 stays where the name says, who calls tries both. */
+static void a_name_for_loopback_is_left_where_nothing_is_said(void **state)
+{
+    char text[DDL_ADDRESS_HOST_TEXT];
+    const char *listens[2] = { "127.0.1.1" }, *calls[2] = { "127.0.1.1", text };
+    ddl_address addresses[DDL_NETWORK_MASTER_MAX], chosen;
+    const ddl_deadline deadline = ddl_deadline_in_ms(5000);
+    int count = 0;
+    (void)state;
+    assert_int_equal(ddl_interface_choose(NULL, NULL, &chosen, NULL), DDL_OK);
+    ddl_address_host(&chosen, text);
+    assert_int_equal(ddl_network_find_master(&ddl_network_unsaid, true, "loop.example", 29500, deadline,
+                                             addresses, &count, NULL),
+                     DDL_OK);
+    check_addresses("listens", listens, addresses, count);
+    assert_int_equal(ddl_network_find_master(&ddl_network_unsaid, false, "loop.example", 29500, deadline,
+                                             addresses, &count, NULL),
+                     DDL_OK);
+    check_addresses("calls", calls, addresses, count);
+}
+
+/* It may be that of a host which is just being started; but not for rank 0, which is on it. */
+static void an_unknown_name_is_tried_again_by_who_calls(void **state)
+{
+    ddl_address addresses[DDL_NETWORK_MASTER_MAX];
+    ddl_error error;
+    int count = 0;
+    (void)state;
+    for (int serves = 0; serves < 2; serves++) {
+        looked_up_soon = false;
+        assert_int_equal(ddl_network_find_master(&ddl_network_unsaid, serves, "nobody.example", 29500,
+                                                 ddl_deadline_in_ms(5000), addresses, &count, &error),
+                         DDL_ENETWORK);
+        assert_int_equal(looked_up_soon, !serves);
+        assert_non_null(strstr(error.text, "nobody.example"));
+    }
+}
+
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +333,11 @@ int main(void)
         cmocka_unit_test(what_is_told_is_what_others_can_call),
         cmocka_unit_test(who_is_behind_the_same_gate_calls_inside_it),
         cmocka_unit_test(an_address_may_be_written_in_short),
+#ifdef DDL_TEST_NAMES
+        cmocka_unit_test(rank_0_is_met_where_other_hosts_can_call_it),
+        cmocka_unit_test(a_name_for_loopback_is_left_where_nothing_is_said),
+        cmocka_unit_test(an_unknown_name_is_tried_again_by_who_calls),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
