@@ -136,7 +136,7 @@ ddl_status ddl_joining_come_and_decline(ddl_joining *joining, ddl_error *err)
 ddl_status ddl_joining_check_interfaces(ddl_joining *joining, ddl_error *err)
 {
     ddl_address unused;
-    const char *choice = joining->network->iface[0] != '\0' ? joining->network->iface : NULL;
+    const char *choice = ddl_network_iface(joining->network);
     const ddl_status status = ddl_interface_choose(choice, NULL, &unused, err);
     if (status == DDL_ERESOURCE &&
         choice == NULL) /* they cannot be listed; the one that leads to rank 0 will do */

@@ -15,7 +15,7 @@
 #include "io/service.h"
 #include "protocol/hello.h"
 #include "rendezvous/encryption.h"
-#include "rendezvous/network.h"
+#include "rendezvous/network_own.h"
 
 typedef struct ddl_meshing ddl_meshing;
 

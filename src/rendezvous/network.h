@@ -1,6 +1,7 @@
 /*
- * network.h - what a user says of the network (DDL_IFACE, DDL_ADVERTISE, DDL_PORT_RANGE), and what follows:
- * where a rank listens, what it tells the others, and where rank 0 is met.
+ * network.h - what a user says of the network: DDL_IFACE, DDL_ADVERTISE, DDL_PORT_RANGE.
+ *
+ * Where a rank then listens is in network_own.h, where rank 0 is met in network_master.h. Thread: any.
  */
 #ifndef DDL_RENDEZVOUS_NETWORK_H
 #define DDL_RENDEZVOUS_NETWORK_H
@@ -8,10 +9,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "io/address.h"
-#include "io/resolve.h"
-#include "protocol/roster.h"
-
-#include <stdbool.h>
 
 /* What the launcher says of the hosts of a job. */
 typedef enum ddl_spread {
@@ -36,50 +33,11 @@ extern const ddl_network ddl_network_unsaid;
 DDL_MUST_USE ddl_status ddl_network_parse(const char *iface, const char *advertise, const char *ports,
                                           ddl_network *network, ddl_error *err);
 
-/* ---- this rank ---- */
+/* The choice as interface.h takes it; NULL: none. */
+const char *ddl_network_iface(const ddl_network *network);
 
-enum { DDL_NETWORK_LISTEN_MAX = 2 };
-
-/* Where a rank listens for the others, and where they call it. */
-typedef struct ddl_network_place {
-    ddl_address listen[DDL_NETWORK_LISTEN_MAX]; /* port 0 */
-    int nlisten;
-    ddl_address advertise; /* port 0 */
-    bool advertises;       /* else what it listens at is told */
-} ddl_network_place;
-
-/*
- * Choose: what DDL_IFACE says, or the own address that leads to the store ("" if it has none). The same
- * interface in the other family too where the meeting place is a name or a directory, as then ranks may have
- * come to it in either. DDL_ENETWORK: no such interface, its address cannot be used, or DDL_ADVERTISE cannot
- * be resolved; DDL_ECONFIG: DDL_IFACE is malformed.
- */
-DDL_MUST_USE ddl_status ddl_network_choose(const ddl_network *network, const char *store, const char *master,
-                                           const char *leads, ddl_deadline deadline, ddl_network_place *place,
-                                           ddl_error *err);
-
-/* Write into *member what others call; ports are those that place->listen came to. */
-void ddl_network_tell(const ddl_network *network, const ddl_network_place *place, const uint16_t ports[],
-                      ddl_member *member);
-
-/* At most that many addresses at which self calls peer, in order; 0: the peer gave nonsense. */
-enum { DDL_NETWORK_CALL_MAX = 2 };
-int ddl_network_call(const ddl_member *self, const ddl_member *peer, bool is_neighbour,
-                     ddl_address addresses[DDL_NETWORK_CALL_MAX]);
-
-/* ---- rank 0 ---- */
-
-enum { DDL_NETWORK_MASTER_MAX = DDL_RESOLVE_MAX + 1 };
-
-/*
- * The addresses at which rank 0 is met, if a user says that it is at host and port: where to listen, if
- * serves, else where to call. A name that means loopback here, as Debian has it, or that nobody knows though
- * it is this host's own, is no use to other hosts: then, and behind a NAT, the interface counts.
- * DDL_ENETWORK: the name cannot be resolved; DDL_ECONFIG: a link-local address of IPv6 without an interface.
- */
-DDL_MUST_USE ddl_status ddl_network_find_master(const ddl_network *network, bool serves, const char *host,
-                                                uint16_t port, ddl_deadline deadline,
-                                                ddl_address addresses[DDL_NETWORK_MASTER_MAX], int *count,
-                                                ddl_error *err);
+/* The address, port 0, that DDL_ADVERTISE, which is set, stands for. DDL_ENETWORK: none. */
+DDL_MUST_USE ddl_status ddl_network_resolve_advertise(const ddl_network *network, ddl_deadline deadline,
+                                                      ddl_address *address, ddl_error *err);
 
 #endif

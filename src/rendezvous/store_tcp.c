@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/list.h"
 #include "io/socket.h"
+#include "rendezvous/network_master.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -51,8 +52,11 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
                         "DDL_STORE=tcp://ADDRESS: an address has no @ in it; a user is only for redis://");
     if (ddl_address_split("ADDRESS", rest, host, sizeof host, &port, &why) != DDL_OK)
         return DDL_FAIL(err, why.code, "DDL_STORE=tcp://ADDRESS: %s", why.text);
-    DDL_TRY(ddl_network_find_master(options->network, options->self->rank == 0, host, port, deadline,
-                                    addresses, &count, err));
+    const bool is_rank_0 = options->self->rank == 0;
+    DDL_TRY(
+        is_rank_0
+            ? ddl_master_addresses_to_listen(options->network, host, port, deadline, addresses, &count, err)
+            : ddl_master_addresses_to_call(options->network, host, port, deadline, addresses, &count, err));
     ddl_tcp_run *tcp = ddl_alloc(sizeof *tcp);
     if (tcp == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a store");
@@ -61,7 +65,7 @@ static ddl_status tcp_open(const ddl_store_options *options, const char *rest, d
     tcp->wire = ddl_no_wire;
     tcp->end = deadline + ddl_deadline_earlier(ASK_LIMIT_MS * DDL_NS_PER_MS, DDL_DEADLINE_NEVER - deadline);
     tcp->inbox.value_limit = DDL_STORE_ROSTER_LIMIT + DDL_STORE_SEAL_ROOM;
-    if (options->self->rank == 0) {
+    if (is_rank_0) {
         if ((status = ddl_tcp_run_serve(tcp, options, addresses, count, host, deadline, &bound, err)) !=
             DDL_OK)
             goto fail;

@@ -5,6 +5,7 @@
 #include "io/host.h"
 #include "io/interface.h"
 #include "io/socket.h"
+#include "rendezvous/network_master.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -236,9 +237,9 @@ static void look_up_again(struct search *search, const ddl_network *network, ddl
     if (ddl_now_ns() - search->looked_ns < LOOK_AGAIN_MS * DDL_NS_PER_MS)
         return;
     search->looked_ns = ddl_now_ns();
-    if (ddl_network_find_master(network, false, search->host, ddl_address_port(&search->addresses[0]),
-                                ddl_deadline_earlier(deadline, ddl_deadline_in_ms(LOOKUP_LIMIT_MS)), found,
-                                &nfound, NULL) != DDL_OK)
+    if (ddl_master_addresses_to_call(network, search->host, ddl_address_port(&search->addresses[0]),
+                                     ddl_deadline_earlier(deadline, ddl_deadline_in_ms(LOOKUP_LIMIT_MS)),
+                                     found, &nfound, NULL) != DDL_OK)
         return;
     bool differs = nfound != search->count;
     for (int i = 0; i < nfound; i++)

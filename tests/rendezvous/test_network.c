@@ -1,5 +1,6 @@
 /* test_network.c - what is said of the network, and which addresses follow. */
-#include "rendezvous/network.h"
+#include "rendezvous/network_master.h"
+#include "rendezvous/network_own.h"
 
 #include "io/interface.h"
 #include "io/resolve.h"
@@ -153,8 +154,8 @@ static void an_address_may_be_written_in_short(void **state)
     for (size_t i = 0; i < sizeof shorts / sizeof *shorts; i++) {
         ddl_address addresses[DDL_NETWORK_MASTER_MAX];
         int count = 0;
-        assert_int_equal(ddl_network_find_master(&network, true, shorts[i], 29500, ddl_deadline_in_ms(5000),
-                                                 addresses, &count, NULL),
+        assert_int_equal(ddl_master_addresses_to_listen(&network, shorts[i], 29500, ddl_deadline_in_ms(5000),
+                                                        addresses, &count, NULL),
                          DDL_OK);
         assert_int_equal(count, 1);
         assert_true(ddl_address_is_loopback(&addresses[0]));
@@ -275,12 +276,12 @@ static void rank_0_is_met_where_other_hosts_can_call_it(void **state)
         ddl_address addresses[DDL_NETWORK_MASTER_MAX];
         const ddl_deadline deadline = ddl_deadline_in_ms(5000);
         int count = 0;
-        assert_int_equal(ddl_network_find_master(&cases[i].network, true, cases[i].host, 29500, deadline,
-                                                 addresses, &count, NULL),
+        assert_int_equal(ddl_master_addresses_to_listen(&cases[i].network, cases[i].host, 29500, deadline,
+                                                        addresses, &count, NULL),
                          DDL_OK);
         check_addresses(cases[i].what, cases[i].listens, addresses, count);
-        assert_int_equal(ddl_network_find_master(&cases[i].network, false, cases[i].host, 29500, deadline,
-                                                 addresses, &count, NULL),
+        assert_int_equal(ddl_master_addresses_to_call(&cases[i].network, cases[i].host, 29500, deadline,
+                                                      addresses, &count, NULL),
                          DDL_OK);
         check_addresses(cases[i].what, cases[i].calls, addresses, count);
     }
@@ -297,12 +298,12 @@ static void a_name_for_loopback_is_left_where_nothing_is_said(void **state)
     (void)state;
     assert_int_equal(ddl_interface_choose(NULL, NULL, &chosen, NULL), DDL_OK);
     ddl_address_host(&chosen, text);
-    assert_int_equal(ddl_network_find_master(&ddl_network_unsaid, true, "loop.example", 29500, deadline,
-                                             addresses, &count, NULL),
+    assert_int_equal(ddl_master_addresses_to_listen(&ddl_network_unsaid, "loop.example", 29500, deadline,
+                                                    addresses, &count, NULL),
                      DDL_OK);
     check_addresses("listens", listens, addresses, count);
-    assert_int_equal(ddl_network_find_master(&ddl_network_unsaid, false, "loop.example", 29500, deadline,
-                                             addresses, &count, NULL),
+    assert_int_equal(ddl_master_addresses_to_call(&ddl_network_unsaid, "loop.example", 29500, deadline,
+                                                  addresses, &count, NULL),
                      DDL_OK);
     check_addresses("calls", calls, addresses, count);
 }
@@ -314,14 +315,17 @@ static void an_unknown_name_is_tried_again_by_who_calls(void **state)
     ddl_error error;
     int count = 0;
     (void)state;
-    for (int serves = 0; serves < 2; serves++) {
-        looked_up_soon = false;
-        assert_int_equal(ddl_network_find_master(&ddl_network_unsaid, serves, "nobody.example", 29500,
-                                                 ddl_deadline_in_ms(5000), addresses, &count, &error),
-                         DDL_ENETWORK);
-        assert_int_equal(looked_up_soon, !serves);
-        assert_non_null(strstr(error.text, "nobody.example"));
-    }
+    looked_up_soon = false;
+    assert_int_equal(ddl_master_addresses_to_listen(&ddl_network_unsaid, "nobody.example", 29500,
+                                                    ddl_deadline_in_ms(5000), addresses, &count, &error),
+                     DDL_ENETWORK);
+    assert_false(looked_up_soon);
+    assert_non_null(strstr(error.text, "nobody.example"));
+    assert_int_equal(ddl_master_addresses_to_call(&ddl_network_unsaid, "nobody.example", 29500,
+                                                  ddl_deadline_in_ms(5000), addresses, &count, &error),
+                     DDL_ENETWORK);
+    assert_true(looked_up_soon);
+    assert_non_null(strstr(error.text, "nobody.example"));
 }
 
 #endif

@@ -5,7 +5,7 @@
 #include "base/bytes.h"
 #include "io/socket.h"
 #include "io/watch.h"
-#include "rendezvous/network.h"
+#include "rendezvous/network_own.h"
 
 #include <errno.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "io/socket.h"
-#include "rendezvous/network.h"
+#include "rendezvous/network_own.h"
 
 #include <errno.h>
 #include <poll.h>

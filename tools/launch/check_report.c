@@ -2,7 +2,7 @@
 #include "check_report.h"
 
 #include "io/address.h"
-#include "rendezvous/network.h"
+#include "rendezvous/network_own.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -17,7 +17,7 @@
 #include "io/service.h"
 #include "io/socket.h"
 #include "rendezvous/bootstrap.h"
-#include "rendezvous/network.h"
+#include "rendezvous/network_own.h"
 #include "rendezvous/proof.h"
 #include "rendezvous/store.h"
 
