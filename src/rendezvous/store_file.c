@@ -328,7 +328,8 @@ static ddl_status file_get(ddl_store *store, const char *key, ddl_deadline deadl
     return DDL_OK;
 }
 
-static ddl_status take_key(const ddl_file_run *file, const ddl_store_many *many, int rank, ddl_error *err)
+static ddl_status read_member_value(const ddl_file_run *file, const ddl_store_many *many, int rank,
+                                    ddl_error *err)
 {
     char key[DDL_STORE_NAME_BYTES], token[DDL_TOKEN_TEXT];
     ddl_bytes sealed = { 0 };
@@ -342,11 +343,10 @@ static ddl_status take_key(const ddl_file_run *file, const ddl_store_many *many,
     return status;
 }
 
-/* A file of this name in key/: take in the key of these that it is, if any. *taken counts those that are
- * read.
- */
-static ddl_status take_name(const ddl_file_run *file, const ddl_store_many *many, const char *name,
-                            int *taken, ddl_error *err)
+/* A file of this name in key/: note which of these keys it is, if any. *nnew counts those that were not known
+ * to be there. */
+static ddl_status note_listed_key(const ddl_file_run *file, const ddl_store_many *many, const char *name,
+                                  int *nnew, ddl_error *err)
 {
     const int rank = ddl_file_run_rank_of(name, many->kind, many->count);
     if (rank < 0 || many->present[rank])
@@ -354,28 +354,30 @@ static ddl_status take_name(const ddl_file_run *file, const ddl_store_many *many
     if (many->names_suffice)
         many->present[rank] = true;
     else
-        DDL_TRY(take_key(file, many, rank, err));
-    *taken += many->present[rank];
+        DDL_TRY(read_member_value(file, many, rank, err));
+    if (many->present[rank])
+        (*nnew)++;
     return DDL_OK;
 }
 
 /*
- * Take in which of the keys are there, by one listing of the folder and the files that it names. *taken: how
- * many more there are now; after READ_AT_ONCE, or where time gets short, the others are left; but not where
- * names suffice.
+ * Note which of the keys are there, by one listing of the folder and the files that it names. *nnew: how many
+ * more there are now; after READ_AT_ONCE, or where time gets short, the others are left; but not where names
+ * suffice.
  */
-static ddl_status take_keys(const ddl_file_run *file, const ddl_store_many *many, int *taken, ddl_error *err)
+static ddl_status scan_keys(const ddl_file_run *file, const ddl_store_many *many, int *nnew, ddl_error *err)
 {
+    const bool must_read = !many->names_suffice;
     char folder[DDL_RECORD_PATH];
     ddl_bytes names = { 0 };
-    *taken = 0;
+    *nnew = 0;
     ddl_file_run_path(file, folder, "key", "");
     DDL_TRY(ddl_desk_names(&file->desk, folder, &names, err));
     ddl_status status = DDL_OK;
     for (const char *name = NULL; status == DDL_OK && (name = ddl_desk_next(&names, name)) != NULL;) {
-        if (!many->names_suffice && (*taken == READ_AT_ONCE || !ddl_desk_has_time_to_spare(&file->desk)))
+        if (must_read && (*nnew == READ_AT_ONCE || !ddl_desk_has_time_to_spare(&file->desk)))
             break;
-        status = take_name(file, many, name, taken, err);
+        status = note_listed_key(file, many, name, nnew, err);
     }
     ddl_bytes_fini(&names);
     return status;
@@ -393,16 +395,16 @@ static ddl_status get_many(ddl_file_run *file, const ddl_store_many *many, ddl_d
                            ddl_error *err)
 {
     int64_t pause = DDL_FILE_FIRST_PAUSE_MS;
-    for (int rank, taken; (rank = first_missing(many)) < many->count;) {
+    for (int rank, nnew; (rank = first_missing(many)) < many->count;) {
         const bool is_late = ddl_deadline_passed(deadline);
         DDL_TRY(look(file, err));
-        DDL_TRY(take_keys(file, many, &taken, err));
-        if (taken > 0) /* others are about to come */
+        DDL_TRY(scan_keys(file, many, &nnew, err));
+        if (nnew > 0) /* others are about to come */
             pause = DDL_FILE_FIRST_PAUSE_MS;
         else if (is_late)
             return DDL_FAIL(err, DDL_ETIMEDOUT, "%s.%d was not set in the store %s", many->kind, rank,
                             file->place);
-        if (taken < READ_AT_ONCE)
+        if (nnew < READ_AT_ONCE)
             ddl_file_pause(&pause, deadline);
     }
     return DDL_OK;
