@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "io/host.h"
 
-#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/processor.h"

@@ -2,7 +2,6 @@
  * read. */
 #include "rendezvous/secret.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "io/address.h"

@@ -2,7 +2,6 @@
 #include "rendezvous/store.h"
 
 #include "base/assert.h"
-#include "base/log.h"
 #include "protocol/store_wire.h"
 
 #include <stdio.h>

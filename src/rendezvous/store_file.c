@@ -27,7 +27,6 @@
 #include "base/assert.h"
 #include "base/list.h"
 #include "io/host.h"
-#include "protocol/store_wire.h"
 #include "rendezvous/store_file_answers.h"
 #include "rendezvous/store_file_meeting.h"
 

@@ -5,7 +5,6 @@
  */
 #include "rendezvous/store_file_record.h"
 
-#include "base/assert.h"
 #include "base/failpoint.h"
 #include "io/host.h"
 
