@@ -145,13 +145,12 @@ bool ddl_encryption_is_call(ddl_view first)
     return false;
 }
 
-ddl_status ddl_encryption_answer(const ddl_encryption_door *door, const char *where, ddl_wire *wire,
-                                 ddl_error *err)
+bool ddl_encryption_answer(const ddl_encryption_door *door, const char *where, ddl_wire *wire)
 {
     const ddl_tls_socket_options options = {
         .fd = wire->fd, .is_server = true, .where = where, .find_key = find_key, .arg = door
     };
-    return ddl_tls_socket_create(door->encryption->group, &options, &wire->tls, err);
+    return ddl_tls_socket_create(door->encryption->group, &options, &wire->tls, NULL) == DDL_OK;
 }
 
 /* ---- the handshake ---- */

@@ -48,8 +48,8 @@ enum { DDL_ENCRYPTION_CALL_BYTES = 512 }; /* the first message of a rank is smal
 bool ddl_encryption_begins(uint8_t first);
 bool ddl_encryption_is_call(ddl_view first);
 
-DDL_MUST_USE ddl_status ddl_encryption_answer(const ddl_encryption_door *door, const char *where,
-                                              ddl_wire *wire, ddl_error *err);
+/* As the server begin a session on a connection; false: no session can be had. */
+DDL_MUST_USE bool ddl_encryption_answer(const ddl_encryption_door *door, const char *where, ddl_wire *wire);
 
 /*
  * Go on with the handshake; once it is done, the hello may follow, and is bound. rank is the own one.

@@ -247,7 +247,7 @@ static bool begin_session(struct stranger *stranger)
             return false; /* a session would be work for nobody */
         stranger->has_spoken = true;
         ddl_address_text(&stranger->from, from);
-        return ddl_encryption_answer(door, from, &stranger->wire, NULL) == DDL_OK;
+        return ddl_encryption_answer(door, from, &stranger->wire);
     }
     if (door->encryption == NULL && ddl_encryption_is_call((ddl_view){ first, (size_t)count }))
         ddl_hello_refuse_tls(&stranger->hello);

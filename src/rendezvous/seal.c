@@ -34,7 +34,7 @@ bool ddl_seal_put(const ddl_seal *seal, int rank, const char *name, ddl_view val
     return false;
 }
 
-bool ddl_seal_get(const ddl_seal *seal, const char *name, ddl_view sealed, ddl_view *value, int *rank)
+bool ddl_seal_get(const ddl_seal *seal, const char *name, ddl_view sealed, ddl_view *value)
 {
     const uint8_t *at = sealed.data;
     uint8_t head[8];
@@ -51,8 +51,6 @@ bool ddl_seal_get(const ddl_seal *seal, const char *name, ddl_view sealed, ddl_v
     parts_of(head, name, inner, parts);
     if (!seal->prover->check(seal->prover, seal->run_id, parts, PARTS, at + 4))
         return false;
-    if (rank != NULL)
-        *rank = (int)(int32_t)ddl_get_u32(head);
     *value = inner;
     return true;
 }

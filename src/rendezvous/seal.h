@@ -22,9 +22,8 @@ typedef struct ddl_seal {
 /* Append value, sealed as rank's under this name, to *out; false when out of memory. */
 bool ddl_seal_put(const ddl_seal *seal, int rank, const char *name, ddl_view value, ddl_bytes *out);
 
-/* Find the value in sealed, and whose it is; false: no rank of this run wrote it under this name. rank may be
- * NULL. */
-bool ddl_seal_get(const ddl_seal *seal, const char *name, ddl_view sealed, ddl_view *value, int *rank);
+/* Find the value in sealed; false: no rank of this run wrote it under this name. */
+bool ddl_seal_get(const ddl_seal *seal, const char *name, ddl_view sealed, ddl_view *value);
 
 /* The error that such a value comes to. */
 ddl_status ddl_seal_fail(const char *name, const char *place, ddl_error *err);

@@ -86,7 +86,7 @@ static ddl_status unseal(const ddl_store *store, const char *key, ddl_bytes *val
 {
     char place[64];
     ddl_view inner;
-    if (ddl_seal_get(&store->seal, key, ddl_bytes_view(value), &inner, NULL)) {
+    if (ddl_seal_get(&store->seal, key, ddl_bytes_view(value), &inner)) {
         if (inner.data != value->data && inner.bytes > 0)
             memmove(value->data, inner.data, inner.bytes);
         value->bytes = inner.bytes;

@@ -163,7 +163,7 @@ ddl_status ddl_file_run_read_error(const ddl_file_run *file, const char *path, c
     DDL_TRY(ddl_desk_read(&file->desk, path, DDL_STORE_ERROR_BYTES + DDL_SEAL_BYTES, &content, found, err));
     ddl_status status = DDL_OK;
     if (*found)
-        status = ddl_seal_get(&seal, name, ddl_bytes_view(&content), &value, NULL)
+        status = ddl_seal_get(&seal, name, ddl_bytes_view(&content), &value)
                      ? ddl_store_error_decode(value, error, err)
                      : ddl_seal_fail(name, file->run, err);
     ddl_bytes_fini(&content);
@@ -212,11 +212,11 @@ bool ddl_file_run_is_settled(ddl_file_run *file)
     ddl_file_run_key_path(file, path, DDL_STORE_SETTLED);
     if (file->settled || ddl_desk_find(&file->desk, path) != 0)
         return file->settled;
-    file->settled = ddl_desk_read(&file->desk, path, DDL_FILE_VALUE_BYTES, &record, &found, NULL) == DDL_OK &&
-                    found && record.bytes >= DDL_TOKEN_BYTES &&
-                    ddl_seal_get(&seal, DDL_STORE_SETTLED,
-                                 (ddl_view){ record.data + DDL_TOKEN_BYTES, record.bytes - DDL_TOKEN_BYTES },
-                                 &value, NULL);
+    file->settled =
+        ddl_desk_read(&file->desk, path, DDL_FILE_VALUE_BYTES, &record, &found, NULL) == DDL_OK && found &&
+        record.bytes >= DDL_TOKEN_BYTES &&
+        ddl_seal_get(&seal, DDL_STORE_SETTLED,
+                     (ddl_view){ record.data + DDL_TOKEN_BYTES, record.bytes - DDL_TOKEN_BYTES }, &value);
     ddl_bytes_fini(&record);
     return file->settled;
 }

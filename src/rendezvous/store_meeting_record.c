@@ -80,7 +80,7 @@ ddl_status ddl_meet_decode(const ddl_hello_party *self, ddl_view view, const cha
     ddl_view inner;
     meet->is_proved =
         level == ddl_prover_level(self->prover) &&
-        ddl_seal_get(&seal, "meet", (ddl_view){ head + HEAD_BYTES, view.bytes - HEAD_BYTES }, &inner, NULL);
+        ddl_seal_get(&seal, "meet", (ddl_view){ head + HEAD_BYTES, view.bytes - HEAD_BYTES }, &inner);
     return DDL_OK;
 }
 
@@ -118,7 +118,7 @@ ddl_status ddl_meet_hear_echo(const ddl_meet *meet, const ddl_hello_party *self,
 {
     char name[ECHO_NAME];
     ddl_view nothing;
-    return meet->is_proved && ddl_seal_get(seal, echo_name(token, name), echo, &nothing, NULL)
+    return meet->is_proved && ddl_seal_get(seal, echo_name(token, name), echo, &nothing)
                ? DDL_OK
                : report_other_job(meet, self, place, err);
 }

@@ -48,7 +48,7 @@ const char *ddl_redis_run_told(const char *field, const char *token, char name[D
 bool ddl_redis_run_is_sealed(const ddl_redis_run *redis, const char *name, ddl_view said, ddl_view *value)
 {
     const ddl_seal seal = ddl_redis_run_seal(redis);
-    return said.data != NULL && ddl_seal_get(&seal, name, said, value, NULL);
+    return said.data != NULL && ddl_seal_get(&seal, name, said, value);
 }
 
 /* An error, sealed under this name: to be released. Nothing when out of memory. */

@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         DDL_ASSERT(!meet.is_proved || used == NULL || holds);
     }
     DDL_ASSERT(memchr(meet.host.host, '\0', sizeof meet.host.host) != NULL);
-    if (ddl_seal_get(&seal, "name", view, &value, NULL)) {
+    if (ddl_seal_get(&seal, "name", view, &value)) {
         DDL_ASSERT(used == NULL || holds);
         DDL_ASSERT(value.bytes <= view.bytes);
     }
