@@ -23,13 +23,36 @@ enum {
     CROWD_PAUSE_MS = 50 /* there may be too many at its door: who calls often has its turn sooner */
 };
 
-enum call_state { RESTING, CONNECTING, ENCRYPTING, GREETING, CONFIRMING, INTRODUCED, KNOCKED, FAILED };
+#define NO_LIMIT_MS (INT64_MAX / 2)
+
+/* What a call waits for -> what comes next. An attempt that does not do goes back to RESTING. */
+enum call_state {
+    RESTING,    /* the end of a pause -> CONNECTING */
+    CONNECTING, /* the network -> ENCRYPTING, or GREETING below level tls */
+    ENCRYPTING, /* the TLS handshake -> GREETING */
+    GREETING,   /* the hello of who is called -> CONFIRMING; KNOCKED if this rank is the lower one */
+    CONFIRMING, /* the door's byte -> over, or CONNECTING for a further connection; INTRODUCED at the usher */
+    INTRODUCED, /* what the usher has to say -> over */
+    KNOCKED,    /* the call of who was asked for it -> over; after a while CONNECTING, to knock again */
+    FAILED      /* its owner, who takes the reason along */
+};
+
+/* What depends on when a call is made: all ranks are being started, or have met, and one is wanted now. */
+struct policy {
+    bool fails_alone;       /* its owner is told that it failed; else the start has failed */
+    bool may_be_gone;       /* who is called has been there, and may have left */
+    ddl_status unreachable; /* how it fails if the network does not connect */
+};
+
+static const struct policy at_start = { false, false, DDL_ENETWORK };
+static const struct policy on_demand = { true, true, DDL_EUNREACHABLE };
 
 /* One rank being called. */
 struct ddl_outgoing {
     ddl_meshing *meshing;
     int rank;
     bool widens; /* it is for further connections */
+    const struct policy *policy;
     ddl_wire wire;
     enum call_state state;
     ddl_address addresses[1 + DDL_NETWORK_CALL_MAX]; /* tried in turn; of the usher first the Unix socket */
@@ -37,9 +60,11 @@ struct ddl_outgoing {
     ddl_watch *watch;
     ddl_alarm *alarm; /* to give up an attempt, or to begin the next */
     int64_t since_ns, pause_ms;
-    int64_t due_ns;  /* when the alarm goes off */
-    bool was_heard;  /* said its last word on a connection that ended */
-    ddl_error error; /* of one that has failed */
+    int64_t limit_ms;       /* since then, for all of it */
+    ddl_deadline last_call; /* from then on who cannot be reached is named */
+    int64_t due_ns;         /* when the alarm goes off */
+    bool was_heard;         /* said its last word on a connection that ended */
+    ddl_error error;        /* of one that has failed */
     ddl_hello hello;
 };
 
@@ -67,10 +92,10 @@ static void rest_alarm(ddl_outgoing *call)
 /* Who was stopped, or got no CPU, has heard nothing because of that. */
 static void forgive_own_stop(ddl_outgoing *call)
 {
-    const int64_t now_ns = ddl_now_ns(), late_ns = now_ns - call->due_ns;
-    if (late_ns <= STOPPED_MS * DDL_NS_PER_MS)
+    const int64_t now_ns = ddl_now_ns(), overdue_ns = now_ns - call->due_ns;
+    if (overdue_ns <= STOPPED_MS * DDL_NS_PER_MS)
         return;
-    call->since_ns += late_ns;
+    call->since_ns += overdue_ns;
     call->due_ns = now_ns;
 }
 
@@ -100,18 +125,17 @@ static ddl_wish wish_of(const ddl_outgoing *call)
     return (ddl_wish){ call->rank, call->widens };
 }
 
-/* Whether the start is over, and goes well without it. */
-static bool is_late(const ddl_meshing *meshing, ddl_wish wish)
+static const struct policy *policy_of(const ddl_meshing *meshing, ddl_wish wish)
 {
-    return wish.widens || ddl_pairs_is_late(meshing, wish.rank);
+    return wish.widens || ddl_pairs_is_late(meshing, wish.rank) ? &on_demand : &at_start;
 }
 
-static bool comes_late(const ddl_outgoing *call)
+static bool is_on_demand(const ddl_outgoing *call)
 {
-    return is_late(call->meshing, wish_of(call));
+    return call->policy == &on_demand;
 }
 
-/* Of what is made late: it is not. */
+/* Of what is made on demand: it is not. */
 static void miss(ddl_meshing *meshing, ddl_wish wish)
 {
     (wish.widens ? meshing->widened : meshing->met)[wish.rank] = true;
@@ -136,39 +160,37 @@ static int64_t used_ms(const ddl_outgoing *call)
     return (ddl_now_ns() - call->since_ns) / DDL_NS_PER_MS;
 }
 
-/* Of a pair that connects late: it has had all the time that it has. Who waits may have less, and ends by
- * itself. */
-static bool is_over(const ddl_outgoing *call)
+/* Who waits may have less, and ends by itself. */
+static bool is_out_of_time(const ddl_outgoing *call)
 {
-    return comes_late(call) && used_ms(call) >= call->meshing->limit_ms;
+    return used_ms(call) >= call->limit_ms;
 }
 
-/* For the next thing to happen. */
-static int64_t patience_ms(const ddl_outgoing *call, int64_t limit_ms)
+/* So long an alarm may be set, within the time of the call. */
+static int64_t within_limit_ms(const ddl_outgoing *call, int64_t ms)
 {
-    int64_t left_ms = call->meshing->limit_ms - used_ms(call);
-    return comes_late(call) && left_ms < limit_ms ? left_ms : limit_ms;
+    const int64_t left_ms = call->limit_ms - used_ms(call);
+    return left_ms < ms ? left_ms : ms;
 }
 
 /* For the network to connect. Addresses that have not had their turn share what is left before the last call;
  * a moment each has then, too. */
-static int64_t reach_ms(const ddl_outgoing *call)
+static int64_t connect_ms(const ddl_outgoing *call)
 {
     enum { MOMENT_MS = 50 };
-    const int64_t limit_ms = patience_ms(call, call->address_count > 1 ? TURN_LIMIT_MS : CALL_LIMIT_MS);
-    const int64_t left_ms =
-        ddl_deadline_left_ms(call->meshing->last_call) / (call->address_count - call->address_at);
-    if (comes_late(call) || left_ms >= limit_ms)
+    const int64_t limit_ms = within_limit_ms(call, call->address_count > 1 ? TURN_LIMIT_MS : CALL_LIMIT_MS);
+    const int64_t share_ms = ddl_deadline_left_ms(call->last_call) / (call->address_count - call->address_at);
+    if (share_ms >= limit_ms)
         return limit_ms;
-    return left_ms < MOMENT_MS ? MOMENT_MS : left_ms;
+    return share_ms < MOMENT_MS ? MOMENT_MS : share_ms;
 }
 
 /* Whether the network has had all the time that it has. */
 static bool is_out_of_reach(const ddl_outgoing *call)
 {
-    return is_over(call) || used_ms(call) >= REACH_LIMIT_MS ||
-           (!comes_late(call) && call->address_at + 1 == call->address_count &&
-            ddl_deadline_passed(call->meshing->last_call));
+    const bool was_last_call =
+        call->address_at + 1 == call->address_count && ddl_deadline_passed(call->last_call);
+    return is_out_of_time(call) || used_ms(call) >= REACH_LIMIT_MS || was_last_call;
 }
 
 static void be_ignored(ddl_outgoing *call)
@@ -189,7 +211,7 @@ static void hang_up(ddl_outgoing *call)
     ddl_watch_close(call->watch);
     call->watch = NULL;
     ddl_wire_close(&call->wire);
-    if (is_over(call)) {
+    if (is_out_of_time(call)) {
         be_ignored(call);
         return;
     }
@@ -221,7 +243,7 @@ static void be_gone(ddl_outgoing *call)
 
 static void fail_call(ddl_outgoing *call, const ddl_error *error)
 {
-    if (comes_late(call)) {
+    if (call->policy->fails_alone) {
         give_up(call, error);
         return;
     }
@@ -235,37 +257,50 @@ static bool is_local(const ddl_outgoing *call)
     return call->addresses[call->address_at].socket.ss_family == AF_UNIX;
 }
 
+enum next { TRY_ON, BE_GONE, FAIL };
+
 /* The network says no. A peer listens before its address is known, so this is not for long. */
-static void unreachable(ddl_outgoing *call, int os_errno)
+static enum next after_refusal(const ddl_outgoing *call, int os_errno)
+{
+    if (is_local(call)) /* there is another way */
+        return TRY_ON;
+    const bool all_refuse = os_errno == ECONNREFUSED && call->address_at + 1 == call->address_count;
+    if (call->policy->may_be_gone && all_refuse)
+        return call->widens ? FAIL : BE_GONE; /* one that widens is there, and something on the way refuses */
+    return is_out_of_reach(call) ? FAIL : TRY_ON;
+}
+
+static void tell_unreachable(const ddl_outgoing *call, int os_errno, ddl_error *error)
 {
     char who[256], ours[DDL_ADDRESS_HOST_TEXT + DDL_HOST_TEXT + 32], known[160];
-    ddl_error error;
     const ddl_roster *roster = call->meshing->roster;
-    bool late = comes_late(call);
-    if (is_local(call)) { /* there is another way */
-        hang_up(call);
-        return;
-    }
-    const bool is_refused = late && os_errno == ECONNREFUSED && call->address_at + 1 == call->address_count;
-    if (is_refused && !call->widens) { /* else it is connected, and something on the way refuses */
-        be_gone(call);
-        return;
-    }
-    if (!is_refused && !is_out_of_reach(call)) {
-        hang_up(call);
-        return;
-    }
     ddl_outgoing_describe(call, who, sizeof who);
     snprintf(ours, sizeof ours, "%s (%s)", roster->members[roster->rank].host,
              roster->members[roster->rank].address);
     ddl_interfaces_text(known, sizeof known);
-    (void)DDL_FAIL_OS(&error, late ? DDL_EUNREACHABLE : DDL_ENETWORK, os_errno,
+    (void)DDL_FAIL_OS(error, call->policy->unreachable, os_errno,
                       "rank %d on %s cannot connect to %s; check firewalls (DDL_PORT_RANGE holds ports "
                       "together) and routes between them, that this is its address (DDL_ADVERTISE, DDL_IFACE "
                       "there), or choose another network with DDL_IFACE (here: %s)",
                       roster->rank, ours, who, known);
-    error.culprit = call->rank;
-    fail_call(call, &error);
+    error->culprit = call->rank;
+}
+
+static void be_unreachable(ddl_outgoing *call, int os_errno)
+{
+    ddl_error error;
+    switch (after_refusal(call, os_errno)) {
+    case TRY_ON:
+        hang_up(call);
+        return;
+    case BE_GONE:
+        be_gone(call);
+        return;
+    case FAIL:
+        tell_unreachable(call, os_errno, &error);
+        fail_call(call, &error);
+        return;
+    }
 }
 
 static void begin(ddl_outgoing *call);
@@ -296,7 +331,7 @@ static void establish(ddl_outgoing *call)
         return;
     }
     ddl_pairs_connected(meshing, rank, wire);
-    if (!comes_late(call))
+    if (!is_on_demand(call))
         call->since_ns = ddl_now_ns();
     call->pause_ms = FIRST_PAUSE_MS;
     begin(call);
@@ -322,18 +357,17 @@ static void be_refused(ddl_outgoing *call)
 {
     char who[256];
     ddl_error error;
-    bool late = comes_late(call);
     if (call->hello.verdict == DDL_HELLO_TAKEN && call->widens) {
         be_given_up(call);
         return;
     }
     /* It has called, and its last word is on its way; or the door does not know yet that a connection broke.
      */
-    if (call->hello.verdict == DDL_HELLO_TAKEN && (late || call->was_heard)) {
+    if (call->hello.verdict == DDL_HELLO_TAKEN && (is_on_demand(call) || call->was_heard)) {
         hang_up(call);
         return;
     }
-    if (late && is_successor(call->hello.verdict)) {
+    if (call->policy->may_be_gone && is_successor(call->hello.verdict)) {
         be_gone(call);
         return;
     }
@@ -391,13 +425,13 @@ static void be_welcome(ddl_outgoing *call)
         hang_up(call);
         if (call->state == RESTING) {
             call->state = KNOCKED;
-            set_alarm(call, patience_ms(call, CALL_LIMIT_MS));
+            set_alarm(call, within_limit_ms(call, CALL_LIMIT_MS));
         }
     } else {
         call->state = CONFIRMING; /* to hang up now could end what the other side takes for the connection */
         ddl_watch_set(call->watch, DDL_READABLE);
-        if (comes_late(call))
-            set_alarm(call, patience_ms(call, CALL_LIMIT_MS));
+        if (is_on_demand(call))
+            set_alarm(call, within_limit_ms(call, CALL_LIMIT_MS));
         else
             rest_alarm(call);
         confirm(call);
@@ -497,7 +531,7 @@ static bool begin_to_greet(ddl_outgoing *call)
     }
     ddl_hello_start_client(&call->hello, &self);
     call->state = meshing->encryption != NULL ? ENCRYPTING : GREETING;
-    set_alarm(call, patience_ms(call, CALL_LIMIT_MS));
+    set_alarm(call, within_limit_ms(call, CALL_LIMIT_MS));
     return true;
 }
 
@@ -517,7 +551,7 @@ static void on_call(void *arg, int events)
     if (call->state == CONNECTING) {
         int error = ddl_socket_error(call->wire.fd);
         if (error != 0) {
-            unreachable(call, error);
+            be_unreachable(call, error);
             return;
         }
         if (!begin_to_greet(call))
@@ -538,12 +572,12 @@ static void begin(ddl_outgoing *call)
     if (status == DDL_OK && is_local(call) && !ddl_local_is_own_user(call->wire.fd))
         status = DDL_FAIL_OS(&error, DDL_ENETWORK, EACCES, "a process of another user listens there");
     if (status == DDL_ENETWORK) {
-        unreachable(call, error.os_errno);
+        be_unreachable(call, error.os_errno);
     } else if (status != DDL_OK) {
         fail_call(call, &error);
     } else {
         call->state = CONNECTING;
-        set_alarm(call, reach_ms(call));
+        set_alarm(call, connect_ms(call));
         if (ddl_socket_is_connected(call->wire.fd)) /* inside a host at once: there is nothing to wait for */
             on_call(call, DDL_WRITABLE);
         else
@@ -556,24 +590,24 @@ static void on_alarm(void *arg)
     ddl_outgoing *call = arg;
     bool pauses = call->state == RESTING || call->state == KNOCKED;
     forgive_own_stop(call);
-    if (pauses && is_over(call))
+    if (pauses && is_out_of_time(call))
         be_ignored(call);
     else if (pauses)
         begin(call);
     else if (call->state == CONNECTING)
-        unreachable(call, ETIMEDOUT);
+        be_unreachable(call, ETIMEDOUT);
     else if (call->state == ENCRYPTING || call->state == GREETING)
         hang_up(call); /* connected, but busy: only the owner's deadline ends this */
-    else if (call->state == CONFIRMING && is_over(call))
+    else if (call->state == CONFIRMING && is_out_of_time(call))
         be_ignored(call);
     else if (call->state == CONFIRMING)
-        set_alarm(call, patience_ms(call, CALL_LIMIT_MS)); /* a stop is seen by an alarm that is late */
+        set_alarm(call, within_limit_ms(call, CALL_LIMIT_MS)); /* a stop is seen by an alarm that is late */
 }
 
 /* There was not even a first attempt. */
 static void fail_to_start(ddl_outgoing *call, const ddl_error *error)
 {
-    if (comes_late(call))
+    if (call->policy->fails_alone)
         give_up(call, error);
     else
         ddl_pairs_fail(call->meshing, error);
@@ -583,13 +617,14 @@ void ddl_outgoing_start(ddl_meshing *meshing, ddl_wish wish)
 {
     const int rank = wish.rank;
     const ddl_member *member = &meshing->roster->members[rank];
+    const struct policy *policy = policy_of(meshing, wish);
     ddl_error error;
     if (ddl_pairs_is_settled(meshing, wish) || meshing->calls[rank] != NULL)
         return;
     ddl_outgoing *call = ddl_alloc(sizeof *call);
     (void)ddl_error_set(&error, DDL_ENOMEM, "no memory to call rank %d", rank);
     if (call == NULL) {
-        if (is_late(meshing, wish))
+        if (policy->fails_alone)
             miss(meshing, wish);
         else
             ddl_pairs_fail(meshing, &error);
@@ -598,10 +633,13 @@ void ddl_outgoing_start(ddl_meshing *meshing, ddl_wish wish)
     *call = (ddl_outgoing){ .meshing = meshing,
                             .rank = rank,
                             .widens = wish.widens,
+                            .policy = policy,
                             .wire = ddl_no_wire,
-                            .pause_ms = FIRST_PAUSE_MS };
+                            .since_ns = ddl_now_ns(),
+                            .pause_ms = FIRST_PAUSE_MS,
+                            .limit_ms = policy == &on_demand ? meshing->limit_ms : NO_LIMIT_MS,
+                            .last_call = policy == &on_demand ? DDL_DEADLINE_NEVER : meshing->last_call };
     meshing->calls[rank] = call;
-    call->since_ns = ddl_now_ns();
     if (ddl_alarm_open(meshing->service, on_alarm, call, &call->alarm, &error) != DDL_OK) {
         fail_to_start(call, &error);
         return;
