@@ -207,13 +207,18 @@ static size_t evened_out(size_t total, size_t most)
     return leaves_enough && aligned <= most ? aligned : even;
 }
 
-/* The ranks that stand in for all should have shown it; the transport takes no more. */
-static ddl_status check_messages(const ddl_plan *plan, const ddl_schedule *schedule, ddl_error *err)
+/* The transport takes no more. The ranks that stand in for all show it before any schedule is kept. */
+static ddl_status check_message(const ddl_plan *plan, size_t largest_bytes, ddl_error *err)
 {
-    if (schedule->largest_message <= MESSAGE_LIMIT)
+    if (largest_bytes <= MESSAGE_LIMIT)
         return DDL_OK;
     return DDL_FAIL(err, DDL_EINTERNAL, "%s makes a message of %zu bytes; the limit is %d",
-                    plan->algorithm->name, schedule->largest_message, MESSAGE_LIMIT);
+                    plan->algorithm->name, largest_bytes, MESSAGE_LIMIT);
+}
+
+static ddl_status no_memory(ddl_error *err)
+{
+    return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
 }
 
 /* Find the largest piece that is small enough; *largest is its extent. */
@@ -222,7 +227,7 @@ static ddl_status cut(ddl_plan *plan, plan_extent *largest, ddl_error *err)
     size_t *even = NULL;
     if (ddl_collective_is_uneven(plan->algorithm->collective) &&
         (even = ddl_alloc_array((size_t)plan->shape.nranks * 2, sizeof *even)) == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
+        return no_memory(err);
     /* The largest count of an alltoallv is not the same everywhere: begin with what is. */
     size_t count = plan->shape.count;
     if (plan->algorithm->collective == DDL_COLLECTIVE_ALLTOALLV)
@@ -235,9 +240,7 @@ static ddl_status cut(ddl_plan *plan, plan_extent *largest, ddl_error *err)
     ddl_free(even);
     if (status != DDL_OK)
         return status;
-    if (largest->message_bytes > MESSAGE_LIMIT)
-        return DDL_FAIL(err, DDL_EINTERNAL, "%s makes a message of %zu bytes; the limit is %d",
-                        plan->algorithm->name, largest->message_bytes, MESSAGE_LIMIT);
+    DDL_TRY(check_message(plan, largest->message_bytes, err));
     if (largest->is_posted && count > 0 && count < plan->shape.count)
         count = evened_out(plan->shape.count, count);
     plan->piece_count = count;
@@ -280,11 +283,6 @@ static size_t *counts_of_piece(const ddl_plan *plan, const size_t counts[], uint
         *most = ddl_size_max(*most, own[i]);
     }
     return own;
-}
-
-static ddl_status no_memory(ddl_error *err)
-{
-    return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
 }
 
 static ddl_status find_uneven_phases(ddl_plan *plan, ddl_error *err)
@@ -380,7 +378,7 @@ static ddl_status fill(ddl_plan *plan, bool *fits, ddl_error *err)
         ddl_schedule *schedule = NULL;
         DDL_TRY(build(plan, &plan->phases[i], &schedule, err));
         plan->phases[i].schedule = schedule;
-        DDL_TRY(check_messages(plan, schedule, err));
+        DDL_TRY(check_message(plan, schedule->largest_message, err));
         if (plan->shape.is_staged)
             DDL_TRY(ddl_layout_spans(&plan->layout, &plan->shape, schedule, &plan->phases[i].spans, err));
         plan->scratch_bytes = ddl_size_max(plan->scratch_bytes, schedule->scratch_bytes);
@@ -559,7 +557,7 @@ ddl_status ddl_plan_activate(ddl_plan_run *run, ddl_plan_slot *slot, uint32_t ph
         return DDL_OK;
     }
     DDL_TRY(build(run->plan, &run->plan->phases[phase], &slot->passing, err));
-    ddl_status status = check_messages(run->plan, slot->passing, err);
+    ddl_status status = check_message(run->plan, slot->passing->largest_message, err);
     if (status == DDL_OK)
         status = ddl_run_create(slot->passing, &slot->active, err);
     if (status != DDL_OK)
