@@ -170,9 +170,10 @@ DDL_MUST_USE ddl_status ddl_comm_create(ddl_world *world, uint32_t id, const int
  * last root. DDL_ETIMEDOUT: a thread is stuck, and was at the deadline; it or the world is lost. */
 ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *err);
 
-/* Holder: requests in flight are counted, so that the world knows whether there is work. */
 /* What requests have in by_sequence: collectives their sequence, sends and receives (direction) this. */
 uint64_t ddl_comm_message_hash(ddl_collective direction, int peer, uint64_t sequence);
+
+/* Holder: requests in flight are counted, so that the world knows whether there is work. */
 void ddl_comm_track(ddl_comm *comm, ddl_request *request);
 void ddl_comm_untrack(ddl_request *request);
 
