@@ -1,7 +1,6 @@
 /* failure_mismatch.c - what is said of calls that differ. */
 #include "api/failure_parts.h"
 
-#include "api/issue.h"
 #include "api/settings.h"
 #include "base/dtype.h"
 

@@ -7,7 +7,6 @@
 #include "api/settings.h"
 #include "api/votes.h"
 #include "base/bytes.h"
-#include "base/dtype.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,13 +4,10 @@
  * Who is left is agreed upon over the connections that are left (protocol/agreement.h). Reports may come
  * before this rank has called ddl_comm_shrink itself; the agreement is made then, and waits to be entered.
  */
-#include "api/contexts.h"
 #include "api/failure.h"
 #include "api/gpu.h"
-#include "api/issue.h"
 #include "api/last_error.h"
 #include "api/watching.h"
-#include "base/assert.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
 #include "protocol/agreement.h"

@@ -5,7 +5,6 @@
  * alone. They then tell each other whether they could make their part, so that it exists on all of its ranks
  * or on none.
  */
-#include "api/contexts.h"
 #include "api/issue.h"
 #include "api/last_error.h"
 #include "api/stream.h"

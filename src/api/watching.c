@@ -2,7 +2,6 @@
 #include "api/watching.h"
 
 #include "api/failure.h"
-#include "api/issue.h"
 #include "api/votes.h"
 
 #include <stdio.h>

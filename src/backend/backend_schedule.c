@@ -5,7 +5,6 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
-#include "base/size.h"
 
 #include <stdint.h>
 #include <stdlib.h>

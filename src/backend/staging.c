@@ -5,7 +5,6 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
-#include "base/size.h"
 
 #include <stdint.h>
 #include <stdio.h>
