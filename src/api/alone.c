@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     NEAR_MS = 5, /* most calls end in microseconds, so they are looked at without sleeping for a while */
@@ -45,11 +44,10 @@ static patience until(const ddl_comm *comm, ddl_deadline deadline)
 /* False: for no longer, as it is late, or another thread has aborted the communicator. */
 static bool wait_a_moment(const patience *left)
 {
-    const struct timespec moment = { 0, LOOK_US * 1000 };
     if (ddl_deadline_passed(left->end) || atomic_load(&left->comm->is_alone_aborted))
         return false;
     if (ddl_deadline_passed(left->near))
-        nanosleep(&moment, NULL);
+        ddl_pause_us(LOOK_US);
     return true;
 }
 

@@ -16,7 +16,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     AGAIN_MS = 1000,  /* for a second meeting */
@@ -170,8 +169,7 @@ static bool see_waiters_off(ddl_comm *comm, ddl_deadline deadline)
         if (nap >= LEAST_NAPS && ddl_deadline_passed(deadline))
             return false;
         ddl_engine_wake(comm->engine);
-        struct timespec moment = { 0, 50 * 1000 };
-        nanosleep(&moment, NULL);
+        ddl_pause_us(50);
     }
     return true;
 }

@@ -9,7 +9,6 @@
 
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 enum { CLOSE_MS = 800, LOOK_US = 50 };
 
@@ -145,11 +144,10 @@ ddl_status ddl_errand_opened(ddl_errand *errand, ddl_offload **offload, ddl_erro
 void ddl_errand_leave(ddl_errand *errand, int timeout_ms)
 {
     const ddl_deadline deadline = ddl_deadline_in_ms(timeout_ms);
-    const struct timespec moment = { 0, LOOK_US * 1000 };
     if (errand == NULL)
         return;
     while (errand->work == open_it && !ddl_errand_is_done(errand) && !ddl_deadline_passed(deadline))
-        nanosleep(&moment, NULL);
+        ddl_pause_us(LOOK_US);
     if (atomic_exchange(&errand->state, LEFT) == DONE)
         end(errand, ddl_deadline_left_ms(deadline));
 }

@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     ALLTOALLV_BLOCK_BYTES = 16 * 1024, /* an alltoallv is taken for one of those, which it may well not be */
@@ -418,11 +417,10 @@ static void linger(ddl_comm *comm, ddl_request *request)
 /* Where a rank is alone nobody drives; what takes time then is copies only. */
 static void finish_alone(ddl_comm *comm, ddl_request *request)
 {
-    struct timespec moment = { 0, 20 * 1000 };
     ddl_issue_set_deadline(request);
     while (!is_done(request) && !ddl_deadline_passed(request->deadline))
         if (!ddl_backend_progress_staged(request->task.staging) && !is_done(request))
-            nanosleep(&moment, NULL);
+            ddl_pause_us(20);
     ddl_backend_cancel(&request->task); /* unless it has ended well, there is something */
     if (is_done(request))
         return;

@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static void destroy(ddl_request *request)
 {
@@ -289,8 +288,7 @@ static bool poll_engines(size_t n, ddl_request *requests[], const ddl_request *f
             return false;
         drive(first->engine);
     }
-    struct timespec moment = { 0, 20 * 1000 };
-    nanosleep(&moment, NULL);
+    ddl_pause_us(20);
     return true;
 }
 

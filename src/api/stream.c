@@ -8,7 +8,6 @@
 #include <ddl/cuda.h>
 
 #include <string.h>
-#include <time.h>
 
 enum { NEAR_MS = 5, LOOK_US = 20 /* after that */, STREAMED = 16, LET_GO_MS = 2000, HAND_OVER_MS = 100 };
 
@@ -95,13 +94,12 @@ static ddl_status check_not_aborted(const ddl_comm *comm, ddl_error *err)
 static ddl_status await_copy(const ddl_comm *comm, ddl_staging *staging, ddl_deadline deadline,
                              ddl_error *err)
 {
-    const struct timespec moment = { 0, LOOK_US * 1000 };
     ddl_deadline near = ddl_deadline_in_ms(NEAR_MS);
     bool is_copied = false;
     DDL_TRY(ddl_staging_look(staging, &is_copied, err));
     while (!is_copied && may_wait(comm, deadline)) {
         if (ddl_deadline_passed(near))
-            nanosleep(&moment, NULL);
+            ddl_pause_us(LOOK_US);
         DDL_TRY(ddl_staging_look(staging, &is_copied, err));
     }
     if (is_copied)
@@ -132,14 +130,13 @@ static ddl_status copy_now(ddl_comm *comm, const ddl_call *call, ddl_deadline de
 /* Until the stream has done what it has now. */
 static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline, ddl_error *err)
 {
-    const struct timespec moment = { 0, LOOK_US * 1000 };
     ddl_hold hold;
     bool reached = false;
     DDL_TRY(ddl_staging_shut(call->staging, comm->stream, comm, deadline, &hold, err));
     ddl_hold_end(hold);
     DDL_TRY(hold.latch->ops->look_at_latch(hold.latch, &reached, err));
     while (!reached && may_wait(comm, deadline)) {
-        nanosleep(&moment, NULL);
+        ddl_pause_us(LOOK_US);
         DDL_TRY(hold.latch->ops->look_at_latch(hold.latch, &reached, err));
     }
     if (reached)

@@ -32,3 +32,9 @@ int ddl_deadline_left_ms(ddl_deadline deadline)
     int64_t left_ms = (deadline - now - 1) / DDL_NS_PER_MS + 1;
     return left_ms > INT_MAX ? INT_MAX : (int)left_ms;
 }
+
+void ddl_pause_us(int us)
+{
+    const struct timespec pause = { us / 1000000, us % 1000000 * 1000L };
+    nanosleep(&pause, NULL);
+}

@@ -31,4 +31,7 @@ static inline ddl_deadline ddl_deadline_earlier(ddl_deadline a, ddl_deadline b)
 /* Milliseconds left, rounded up, 0 if passed; fits an int, as poll wants it. */
 int ddl_deadline_left_ms(ddl_deadline deadline);
 
+/* Sleep so long, or until a signal comes: between looks at what cannot wake this thread up. */
+void ddl_pause_us(int us);
+
 #endif

@@ -13,7 +13,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -27,11 +26,10 @@ static const char *const level_names[] = { "error", "warning", "info", "debug", 
 
 static bool take_turn(void)
 {
-    const struct timespec moment = { 0, 1000 * 1000 };
     for (int ms = 0; pthread_mutex_trylock(&turn) != 0; ms++) {
         if (ms == PATIENCE_MS)
             return false;
-        nanosleep(&moment, NULL);
+        ddl_pause_us(1000);
     }
     return true;
 }

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     MARKS = 16 /* calls in the stream, at most */,
@@ -168,7 +167,7 @@ static void tell_of_no_end(const farewell *parting)
 static bool finalize(const farewell *parting)
 {
     const ddl_deadline deadline = ddl_deadline_in_ms(PART_MS);
-    struct timespec moment = { 0, LOOK_US * 1000 };
+    int look_us = LOOK_US;
     nccl_result state = parting->nccl->ncclCommFinalize(parting->comm);
     while (is_well(state)) {
         if (parting->nccl->ncclCommGetAsyncError(parting->comm, &state) != NCCL_SUCCESS)
@@ -179,9 +178,9 @@ static bool finalize(const farewell *parting)
             tell_of_no_end(parting);
             return false;
         }
-        nanosleep(&moment, NULL);
-        if (moment.tv_nsec < LOOK_SELDOM_US * 1000)
-            moment.tv_nsec *= 2;
+        ddl_pause_us(look_us);
+        if (look_us < LOOK_SELDOM_US)
+            look_us *= 2;
     }
     return false;
 }
@@ -221,13 +220,12 @@ static void begin_parting(ddl_offload *offload, bool graceful, ddl_offload_tell 
 static bool has_parted(ddl_offload *offload, int timeout_ms)
 {
     ddl_deadline deadline = ddl_deadline_in_ms(timeout_ms);
-    struct timespec moment = { 0, LOOK_US * 1000 };
     if (offload->comm == NULL)
         return true;
     if (!offload->is_parting)
         return false;
     while (!atomic_load(&offload->parting->ended) && !ddl_deadline_passed(deadline))
-        nanosleep(&moment, NULL);
+        ddl_pause_us(LOOK_US);
     return atomic_load(&offload->parting->ended);
 }
 
@@ -245,13 +243,12 @@ static void part_offload(ddl_offload *offload, ddl_offload_tell *tell)
 static bool settle(ddl_offload *offload, int timeout_ms)
 {
     ddl_deadline deadline = ddl_deadline_in_ms(timeout_ms);
-    struct timespec moment = { 0, LOOK_US * 1000 };
     if (!has_parted(offload, timeout_ms) || enter(offload) != CUDA_SUCCESS)
         return false;
     CUresult result;
     while ((result = offload->driver->cuStreamQuery(offload->stream)) == CUDA_ERROR_NOT_READY &&
            !ddl_deadline_passed(deadline))
-        nanosleep(&moment, NULL);
+        ddl_pause_us(LOOK_US);
     leave(offload);
     return result != CUDA_ERROR_NOT_READY;
 }

@@ -3,8 +3,6 @@
 #include "base/clock.h"
 #include "cuda/gpu.h"
 
-#include <time.h>
-
 enum { DRAIN_LOOK_US = 50 };
 
 struct ddl_mark {
@@ -178,10 +176,9 @@ static CUresult look_at_streams(const ddl_device *device)
 static ddl_drained drain(ddl_device *device, int timeout_ms)
 {
     ddl_deadline deadline = ddl_deadline_in_ms(timeout_ms);
-    struct timespec moment = { 0, DRAIN_LOOK_US * 1000 };
     CUresult result;
     while ((result = look_at_streams(device)) == CUDA_ERROR_NOT_READY && !ddl_deadline_passed(deadline))
-        nanosleep(&moment, NULL);
+        ddl_pause_us(DRAIN_LOOK_US);
     if (result == CUDA_SUCCESS)
         return DDL_DRAINED;
     device->lost = true;
