@@ -394,17 +394,11 @@ static ddl_status refuse_forced(const ddl_comm *comm, ddl_collective collective)
                               comm->world->config.forced[collective]->name, comm->nranks, comm->pool->prefix);
 }
 
-/* Holder. */
-static bool is_done(const ddl_request *request)
-{
-    return atomic_load_explicit(&request->done, memory_order_relaxed);
-}
-
 static bool finish_post(void *arg)
 {
     ddl_request *request = arg;
     ddl_backend_progress(request->comm->backend);
-    return is_done(request);
+    return ddl_request_is_done(request);
 }
 
 /* Holder: the others are about to post, if they call it together; as long as nothing else is under way. */
@@ -418,11 +412,11 @@ static void linger(ddl_comm *comm, ddl_request *request)
 static void finish_alone(ddl_comm *comm, ddl_request *request)
 {
     ddl_issue_set_deadline(request);
-    while (!is_done(request) && !ddl_deadline_passed(request->deadline))
-        if (!ddl_backend_progress_staged(request->task.staging) && !is_done(request))
+    while (!ddl_request_is_done(request) && !ddl_deadline_passed(request->deadline))
+        if (!ddl_backend_progress_staged(request->task.staging) && !ddl_request_is_done(request))
             ddl_pause_us(20);
     ddl_backend_cancel(&request->task); /* unless it has ended well, there is something */
-    if (is_done(request))
+    if (ddl_request_is_done(request))
         return;
     ddl_error error;
     DDL_FAIL(&error, DDL_EDEVICE, "GPU %d has not copied its buffers within %lld ms (DDL_TIMEOUT)",
@@ -455,7 +449,7 @@ static __attribute__((noinline)) ddl_status issue_new(ddl_comm *comm, const ddl_
     request->is_late = atomic_load_explicit(&comm->pool->is_told, memory_order_relaxed);
     if (comm->engine == NULL) {
         start(comm, request);
-        if (!is_done(request))
+        if (!ddl_request_is_done(request))
             finish_alone(comm, request);
     } else if (ddl_engine_try_enter(comm->engine)) {
         ddl_engine_drain(comm->engine);       /* earlier calls may be among them, and posts go in order */
@@ -465,7 +459,7 @@ static __attribute__((noinline)) ddl_status issue_new(ddl_comm *comm, const ddl_
         ddl_plan *plan = request->task.posted_plan;
         if (handle == NULL && call->staging == NULL)
             linger(comm, request);
-        bool done = is_done(request);
+        bool done = ddl_request_is_done(request);
         if (done && handle == NULL && ddl_repeat_keep(comm, call, request, plan)) {
             ddl_repeat_leave(comm);
             return DDL_OK;

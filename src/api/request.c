@@ -197,11 +197,6 @@ ddl_status ddl_request_wait_entered(ddl_request **handle)
     return done ? finish(handle) : give_up(handle);
 }
 
-static bool is_done(const ddl_request *request)
-{
-    return atomic_load(&request->done);
-}
-
 static ddl_status check_forked(const char *operation)
 {
     if (!ddl_contexts_forked())
@@ -216,7 +211,7 @@ ddl_status ddl_wait(ddl_request **handle)
     DDL_TRY(check_forked("wait"));
     ddl_request *request = *handle;
     atomic_fetch_add(&request->pool->waiters, 1);
-    bool done = is_done(request) ||
+    bool done = ddl_request_is_done(request) ||
                 (!has_exited(request) && ddl_engine_wait(request->engine, &request->done, request->deadline));
     atomic_fetch_sub(&request->pool->waiters, 1);
     return done ? finish(handle) : give_up(handle);
@@ -302,7 +297,7 @@ static void count_waiters(size_t n, ddl_request *requests[], int change)
 static bool any_done(size_t n, ddl_request *requests[])
 {
     for (size_t i = 0; i < n; i++)
-        if (requests[i] != NULL && is_done(requests[i]))
+        if (requests[i] != NULL && ddl_request_is_done(requests[i]))
             return true;
     return false;
 }
@@ -321,7 +316,7 @@ ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index)
         for (size_t i = 0; i < n; i++) {
             if (requests[i] == NULL)
                 continue;
-            if (is_done(requests[i])) {
+            if (ddl_request_is_done(requests[i])) {
                 *index = i;
                 return finish(&requests[i]);
             }
@@ -369,15 +364,16 @@ ddl_status ddl_test(ddl_request **handle, bool *done)
     ddl_request *request = *handle;
     atomic_fetch_add(&request->pool->waiters, 1);
     bool moved = false, driven = false;
-    if (!is_done(request) && ddl_engine_try_enter(request->engine)) {
+    if (!ddl_request_is_done(request) && ddl_engine_try_enter(request->engine)) {
         driven = true;
         moved = ddl_engine_progress(request->engine);
         ddl_engine_leave(request->engine);
     }
-    if (!moved && !is_done(request)) /* who tests again and again keeps the CPU from those it waits for */
+    /* Who tests again and again keeps the CPU from those it waits for. */
+    if (!moved && !ddl_request_is_done(request))
         ddl_engine_give_way(request->engine);
     atomic_fetch_sub(&request->pool->waiters, 1);
-    *done = is_done(request);
+    *done = ddl_request_is_done(request);
     if (*done)
         return finish(handle);
     *done = is_stuck(request, driven) || has_exited(request);

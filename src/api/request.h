@@ -90,6 +90,11 @@ static inline bool ddl_request_is_collective(const ddl_request *request)
     return request->task.channel % 2 == 0;
 }
 
+static inline bool ddl_request_is_done(const ddl_request *request)
+{
+    return atomic_load(&request->done);
+}
+
 /* Of an alltoallv: elements sent to each rank, then those received from each. NULL: of another. */
 const size_t *ddl_request_pair_counts(const ddl_request *request);
 

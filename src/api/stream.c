@@ -13,11 +13,6 @@ enum { NEAR_MS = 5, LOOK_US = 20 /* after that */, STREAMED = 16, LET_GO_MS = 20
 
 /* ---- what nobody waits for ---- */
 
-static bool is_done(const ddl_request *request)
-{
-    return atomic_load(&request->done);
-}
-
 static void keep(ddl_comm *comm, ddl_request *request)
 {
     ddl_list_append(&comm->streamed, &request->streamed);
@@ -28,7 +23,7 @@ static void keep(ddl_comm *comm, ddl_request *request)
  * has gone on without it, is to be told. */
 static bool is_to_be_told(const ddl_request *request)
 {
-    return is_done(request) || ddl_hold_is_over(request->task.hold);
+    return ddl_request_is_done(request) || ddl_hold_is_over(request->task.hold);
 }
 
 /* Those that are done, from the oldest on; all: also behind one that is not, as of another stream. */
@@ -238,7 +233,7 @@ ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle
         ddl_hold_end(call->hold);
     else if (handle != NULL)
         *handle = request;
-    else if (is_done(request) && request->status != DDL_OK) /* nothing has begun */
+    else if (ddl_request_is_done(request) && request->status != DDL_OK) /* nothing has begun */
         status = ddl_request_finish(request);
     else
         keep(comm, request);
