@@ -1,6 +1,7 @@
 /* alone.c - the library's communicator of one rank, and a call at a time. */
 #include "api/alone.h"
 
+#include "api/abort.h"
 #include "api/errand.h"
 #include "api/gpu.h"
 #include "api/turns.h"
@@ -44,7 +45,7 @@ static patience until(const ddl_comm *comm, ddl_deadline deadline)
 /* False: for no longer, as it is late, or another thread has aborted the communicator. */
 static bool wait_a_moment(const patience *left)
 {
-    if (ddl_deadline_passed(left->end) || atomic_load(&left->comm->is_alone_aborted))
+    if (ddl_deadline_passed(left->end) || ddl_abort_of_alone(left->comm))
         return false;
     if (ddl_deadline_passed(left->near))
         ddl_pause_us(LOOK_US);
@@ -53,8 +54,7 @@ static bool wait_a_moment(const patience *left)
 
 static ddl_status no_longer(const ddl_comm *comm, const char *what, ddl_error *err)
 {
-    if (atomic_load(&comm->is_alone_aborted))
-        return DDL_FAIL(err, DDL_EABORTED, "%s", comm->alone_cause.text);
+    DDL_TRY(ddl_abort_check_alone(comm, err));
     return DDL_FAIL(
         err, DDL_EDEVICE,
         "GPU %d: NCCL has not %s within %lld ms (DDL_TIMEOUT); does it hang? NCCL_DEBUG=INFO tells more",
@@ -243,13 +243,13 @@ ddl_status ddl_alone_perform(ddl_comm *comm, const ddl_call *call, ddl_deadline 
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
     if (comm->alone->gpu != gpu || !ddl_turn_take(gpu, comm->alone->turn))
         return DDL_OK;
-    atomic_store(&comm->is_alone_at_library, true); /* before it is seen whether the process exits */
+    atomic_store(&comm->abort.alone_in_offload, true); /* before it is seen whether the process exits */
     ddl_status status = check_not_exiting(comm, err);
     if (status == DDL_OK && !comm->alone->is_open)
         status = make(comm, deadline, err);
     if (status == DDL_OK)
         status = run(comm, call, deadline, err);
-    atomic_store(&comm->is_alone_at_library, false);
+    atomic_store(&comm->abort.alone_in_offload, false);
     if (status != DDL_OK) {
         stop(comm, deadline, err);
         if (status == DDL_ENOMEM && comm->alone->is_open)

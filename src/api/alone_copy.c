@@ -1,6 +1,7 @@
 /* alone_copy.c - calls of a rank alone on buffers of its GPU, which mostly need no more than a copy there. */
 #include "api/alone_copy.h"
 
+#include "api/abort.h"
 #include "api/alone.h"
 #include "api/gpu.h"
 #include "api/last_error.h"
@@ -23,13 +24,7 @@ static ddl_status copy_along(ddl_comm *comm, const ddl_call *call, ddl_error *er
 /* False: it is late, or another thread has aborted the communicator. */
 static bool may_wait(const ddl_comm *comm, ddl_deadline deadline)
 {
-    return !ddl_deadline_passed(deadline) && !atomic_load(&comm->is_alone_aborted);
-}
-
-static ddl_status check_not_aborted(const ddl_comm *comm, ddl_error *err)
-{
-    return atomic_load(&comm->is_alone_aborted) ? DDL_FAIL(err, DDL_EABORTED, "%s", comm->alone_cause.text)
-                                                : DDL_OK;
+    return !ddl_deadline_passed(deadline) && !ddl_abort_of_alone(comm);
 }
 
 /* Mostly it is there in a few microseconds, so it is looked at without sleeping for a while. */
@@ -46,7 +41,7 @@ static ddl_status await_copy(const ddl_comm *comm, ddl_staging *staging, ddl_dea
     }
     if (is_copied)
         return DDL_OK;
-    DDL_TRY(check_not_aborted(comm, err));
+    DDL_TRY(ddl_abort_check_alone(comm, err));
     return DDL_FAIL(err, DDL_EDEVICE, "GPU %d has not copied its buffers within %lld ms (DDL_TIMEOUT)",
                     staging->gpu, (long long)comm->timeout_ms);
 }
@@ -63,7 +58,7 @@ static ddl_status copy_now(ddl_comm *comm, const ddl_call *call, ddl_deadline de
     if (status != DDL_OK) {
         ddl_staging_drop(staging);
         ddl_staging_tell_hanging(staging, err->text, sizeof err->text);
-        if (ddl_comm_hear_abort(comm)) /* then that is what the call ends with */
+        if (ddl_abort_hear(comm)) /* then that is what the call ends with */
             ddl_staging_tell_hanging(staging, comm->pool->cause.text, sizeof comm->pool->cause.text);
     }
     return status;
@@ -83,7 +78,7 @@ static ddl_status wait_for_stream(ddl_comm *comm, const ddl_call *call, ddl_dead
     }
     if (reached)
         return DDL_OK;
-    DDL_TRY(check_not_aborted(comm, err));
+    DDL_TRY(ddl_abort_check_alone(comm, err));
     return DDL_FAIL(err, DDL_EDEVICE, "the stream of GPU %d has not come to it within %lld ms (DDL_TIMEOUT)",
                     call->staging->gpu, (long long)comm->timeout_ms);
 }
@@ -119,7 +114,7 @@ ddl_status ddl_alone_copy_issue(ddl_comm *comm, ddl_call *call, ddl_request **ha
 {
     ddl_error error;
     ddl_status status = DDL_OK;
-    (void)ddl_comm_hear_abort(comm);
+    (void)ddl_abort_hear(comm);
     if (!comm->failure.failed && is_only_copied(call)) {
         status = copy_alone(comm, call, handle != NULL, &error);
         if (status == DDL_OK)

@@ -103,12 +103,14 @@ struct ddl_comm {
     ddl_list
         streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */
     size_t nstreamed, most_streamed; /* how many; and of how many all are looked at */
-    ddl_alone *alone; /* calls that go to the library on the GPU of a rank alone (alone.h); NULL: none has */
-    atomic_bool is_abort_left;    /* to the holder, who could not be had at once; set with the world's lock */
-    ddl_notice left_abort;        /* then: of which the first counts */
-    atomic_bool is_alone_aborted; /* by any thread, where a rank is alone; it ends what waits there */
-    ddl_notice alone_cause;       /* then: why */
-    atomic_bool is_alone_at_library;      /* a call of a rank alone is (alone.c) */
+    ddl_alone *alone;  /* calls that go to the library on the GPU of a rank alone (alone.h); NULL: none has */
+    struct ddl_abort { /* by any thread (abort.c) */
+        atomic_bool pending;       /* left to the holder, who could not be had; set with the world's lock */
+        ddl_notice pending_notice; /* then: of which the first counts */
+        atomic_bool alone;         /* where a rank is alone; it ends what waits there */
+        ddl_notice alone_cause;    /* then: why */
+        atomic_bool alone_in_offload; /* a call of a rank alone is (alone.c) */
+    } abort;
     ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the
                                              holder's, or the issuing thread's where there is no engine */
 
@@ -176,18 +178,6 @@ uint64_t ddl_comm_message_hash(ddl_collective direction, int peer, uint64_t sequ
 /* Holder: requests in flight are counted, so that the world knows whether there is work. */
 void ddl_comm_track(ddl_comm *comm, ddl_request *request);
 void ddl_comm_untrack(ddl_request *request);
-
-/* Whether the communicator of a rank alone has been aborted; then it is one that has failed from here on. For
- * the thread that issues (shrink.c). */
-bool ddl_comm_hear_abort(ddl_comm *comm);
-
-/* The process exits: what ranks alone in this world have at the library on their GPUs ends (shrink.c), and
- * what they call after that does not go there.
- * Thread: any, which has no lock. */
-void ddl_comm_end_alone_at_exit(ddl_world *world);
-
-/* Holder: do what was left to it, if it was (shrink.c). */
-void ddl_comm_do_left_abort(ddl_comm *comm);
 
 /* Agreement on who is left (shrink.c). Holder. */
 bool ddl_shrink_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err);

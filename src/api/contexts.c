@@ -1,6 +1,7 @@
 /* contexts.c - what happens to worlds at fork and at exit. */
 #include "api/contexts.h"
 
+#include "api/abort.h"
 #include "api/gpu.h"
 #include "api/votes.h"
 #include "base/crier.h"
@@ -71,7 +72,7 @@ static void at_exit(void)
         ddl_world *world = DDL_CONTAINER(link, ddl_world, link);
         if (!world->made || world->forked || world->exited)
             continue;
-        ddl_comm_end_alone_at_exit(world);
+        ddl_abort_alone_at_exit(world);
         if (world->engine == NULL)
             continue;
         /* The baton is kept: nothing is sent after the goodbye. */

@@ -1,6 +1,7 @@
 /* issue.c - numbers an operation, starts it or hands it to the holder of the baton, and waits if asked to. */
 #include "api/issue.h"
 
+#include "api/abort.h"
 #include "api/failure.h"
 #include "api/last_error.h"
 #include "api/repeat.h"
@@ -162,7 +163,7 @@ void ddl_issue_begin(ddl_request *request)
 static void start(ddl_comm *comm, ddl_request *request)
 {
     if (comm->engine == NULL)
-        (void)ddl_comm_hear_abort(comm);
+        (void)ddl_abort_hear(comm);
     if (comm->failure.failed) {
         request->root_cause =
             !request->is_late; /* it may have been issued before, and waited for the baton */

@@ -1,11 +1,10 @@
 /*
- * shrink.c - what to do when a communicator is no longer whole: end it for everyone, or go on with the rest.
+ * shrink.c - going on with the ranks that are left of a communicator.
  *
  * Who is left is agreed upon over the connections that are left (protocol/agreement.h). Reports may come
  * before this rank has called ddl_comm_shrink itself; the agreement is made then, and waits to be entered.
  */
 #include "api/failure.h"
-#include "api/gpu.h"
 #include "api/last_error.h"
 #include "api/watching.h"
 #include "base/bytes.h"
@@ -16,106 +15,10 @@
 #include <string.h>
 
 enum {
-    LET_GO_MS = 400,
     LATE_MS = 100,      /* after a deadline, for what has come while this process was stopped */
     KEPT_OUT_MS = 1000, /* and for the thread that called, to take the engine */
     AHEAD = 8           /* agreements in which others may have given up while this rank is in one */
 };
-
-/* ---- abort ---- */
-
-/* The first of several has the last word. With the world's lock. */
-static void end_alone(ddl_comm *comm, const ddl_notice *notice)
-{
-    if (!atomic_load(&comm->is_alone_aborted)) {
-        comm->alone_cause = *notice;
-        atomic_store(&comm->is_alone_aborted, true);
-    }
-}
-
-void ddl_comm_end_alone_at_exit(ddl_world *world)
-{
-    atomic_store(&world->ends_alone, true); /* whoever is not found below sees that */
-    pthread_mutex_lock(&world->lock);
-    DDL_LIST_FOR_EACH (link, &world->comms) {
-        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, sibling);
-        const ddl_notice notice = {
-            .code = DDL_EABORTED, .culprit = comm->rank, .witness = comm->rank, .text = DDL_REQUEST_EXITED
-        };
-        if (atomic_load(&comm->is_alone_at_library))
-            end_alone(comm, &notice);
-    }
-    pthread_mutex_unlock(&world->lock);
-}
-
-bool ddl_comm_hear_abort(ddl_comm *comm)
-{
-    if (!atomic_load(&comm->is_alone_aborted))
-        return false;
-    if (!comm->failure.failed) {
-        comm->failure.failed = comm->failure.failing = true;
-        comm->failure.cause = comm->pool->cause = comm->alone_cause;
-    }
-    return true;
-}
-
-void ddl_comm_do_left_abort(ddl_comm *comm)
-{
-    if (!atomic_load(&comm->is_abort_left))
-        return;
-    atomic_store(&comm->is_abort_left, false);
-    ddl_failure_raise(comm, &comm->left_abort);
-}
-
-/* The first of several has the last word. Whoever has the engine next does it. */
-static void leave_abort(ddl_comm *comm, const ddl_notice *notice)
-{
-    pthread_mutex_lock(&comm->world->lock);
-    if (comm->left_abort.code == DDL_OK) {
-        comm->left_abort = *notice;
-        atomic_store(&comm->is_abort_left, true);
-    }
-    pthread_mutex_unlock(&comm->world->lock);
-    ddl_world_tell_aborts(comm->world);
-}
-
-ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason)
-{
-    DDL_TRY(ddl_comm_check_open(comm, "comm_abort"));
-    ddl_notice notice = { .code = DDL_EABORTED, .culprit = comm->rank, .witness = comm->rank };
-    char who[160];
-    snprintf(notice.text, sizeof notice.text, "%s aborted it%s%.300s",
-             ddl_comm_describe(comm, comm->rank, who, sizeof who), reason != NULL ? ": " : "",
-             reason != NULL ? reason : "");
-    for (char *c = notice.text; *c != '\0'; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) /* as others will have it */
-            *c = *c == '\n' || *c == '\r' ? ' ' : '?';
-    if (comm->engine == NULL) {
-        pthread_mutex_lock(&comm->world->lock);
-        end_alone(comm, &notice);
-        pthread_mutex_unlock(&comm->world->lock);
-        return DDL_OK;
-    }
-    if (ddl_engine_enter(comm->engine, ddl_deadline_in_ms(LET_GO_MS))) {
-        ddl_failure_raise(comm, &notice);
-        ddl_mesh_flush(comm->mesh);
-        ddl_engine_leave(comm->engine);
-        return DDL_OK;
-    }
-    /* Who has it may be in a call of a GPU's driver that waits for a stream, which waits for an operation
-     * that only the engine ends. */
-    leave_abort(comm, &notice);
-    ddl_gpu_let_go(comm);
-    if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(DDL_COMM_FREE_MS - LET_GO_MS))) {
-        DDL_TRY(ddl_comm_check_open(comm, "comm_abort")); /* it was when this began */
-        return ddl_last_error_set(DDL_ETIMEDOUT, comm->rank, "comm_abort",
-                                  "the engine is stuck in another thread; when it goes on it aborts");
-    }
-    ddl_engine_leave(comm->engine);
-    return DDL_OK;
-}
-
-/* ---- agreeing ---- */
 
 struct ddl_shrinking {
     uint64_t number; /* which agreement of the communicator, from 1 */

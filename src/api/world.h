@@ -90,7 +90,7 @@ typedef struct ddl_world {
     ddl_list voting;     /* ddl_comm.voting of those with calls that wait for votes, or for GPUs */
     int64_t voted_ns;    /* when something last moved there */
     ddl_link arrivals;   /* submitted to the engine when ranks that connect late have come */
-    ddl_link aborts;     /* likewise when aborts were left to the holder (ddl_comm.is_abort_left) */
+    ddl_link aborts;     /* likewise when aborts were left to the holder (ddl_comm.abort) */
     bool posts_held;     /* lists of what is in flight are being walked: no post may end meanwhile */
     int nbusy;           /* operations in flight, failures that settle, agreements under way */
     int64_t warned_ns;   /* when it was told last who is waited for */
@@ -134,7 +134,7 @@ bool ddl_world_may_have_boards(const ddl_world *world, const int members[], int 
 /* What a rank of this host has of a board. */
 ddl_pad *ddl_world_pad(ddl_world *world, int world_rank, int board);
 
-/* Some communicator has an abort left to the holder (ddl_comm_do_left_abort). Thread: any. */
+/* Some communicator has an abort left to the holder (ddl_abort_do_pending). Thread: any. */
 void ddl_world_tell_aborts(ddl_world *world);
 
 /* From now on what comes for comm->id reaches it, beginning with what has come already. Holder. False: no

@@ -1,6 +1,7 @@
 /* world_engine.c - what the engine drives for a world. */
 #include "api/world_parts.h"
 
+#include "api/abort.h"
 #include "api/failure.h"
 #include "api/issue.h"
 #include "api/votes.h"
@@ -96,7 +97,7 @@ static void take_aborts(ddl_world *world)
 {
     atomic_store(&world->has_aborts, false); /* first: one that is left from now on is submitted again */
     DDL_LIST_FOR_EACH (link, &world->active)
-        ddl_comm_do_left_abort(DDL_CONTAINER(link, ddl_comm, active));
+        ddl_abort_do_pending(DDL_CONTAINER(link, ddl_comm, active));
 }
 
 /* ---- what the engine asks for ---- */
