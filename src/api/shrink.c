@@ -20,18 +20,23 @@ enum {
     AHEAD = 8           /* agreements in which others may have given up while this rank is in one */
 };
 
+typedef enum shrinking_state {
+    OPEN,
+    DONE, /* there is a result */
+    TAKEN /* which has been given to the caller */
+} shrinking_state;
+
 struct ddl_shrinking {
     uint64_t number; /* which agreement of the communicator, from 1 */
     ddl_agreement *agreement;
-    bool is_awaited; /* this rank's call is under way */
-    bool taken;      /* the result has been given to the caller */
+    shrinking_state state;
     bool is_telling; /* reports are being sent */
-    atomic_bool done;
-    ddl_deadline deadline;
-    int64_t late_ns;     /* when the first tick came after that; 0: none has */
-    int late_rank;       /* who was awaited then, or -1 */
-    atomic_bool is_over; /* it is done, or this rank's call has run out of time */
     ddl_bytes report;
+    bool is_awaited; /* this rank's call is under way: */
+    ddl_deadline deadline;
+    int64_t late_ns;            /* when the first tick came after that; 0: none has */
+    int late_rank;              /* who was awaited then, or -1 */
+    atomic_bool is_over;        /* there is a result, or the call has run out of time; it waits for this */
     struct ddl_shrinking *next; /* others have begun it already */
 };
 
@@ -63,9 +68,9 @@ static void advance(ddl_comm *comm)
 {
     struct ddl_shrinking *s = comm->shrinking;
     tell_reports(comm, s);
-    if (ddl_agreement_result(s->agreement) == DDL_AGREEMENT_OPEN || atomic_load(&s->done))
+    if (s->state != OPEN || ddl_agreement_result(s->agreement) == DDL_AGREEMENT_OPEN)
         return;
-    atomic_store(&s->done, true);
+    s->state = DONE;
     end_call(comm, s);
 }
 
@@ -131,12 +136,12 @@ void ddl_shrink_free(ddl_comm *comm)
     if (comm->shrinking != NULL)
         DDL_FAILPOINT_STALL("api.shrink_free");
     for (struct ddl_shrinking *s = comm->shrinking; s != NULL; s = s->next) {
-        if (!s->taken) {
+        if (s->state != TAKEN) {
             ddl_agreement_give_up(s->agreement);
             tell_reports(comm, s);
+            if (ddl_agreement_forgo(s->agreement)) /* as others may decide what it has accepted */
+                forgo(comm, s->agreement);
         }
-        if (!s->taken && ddl_agreement_forgo(s->agreement)) /* as others may decide what it has accepted */
-            forgo(comm, s->agreement);
         ddl_mesh_flush(comm->mesh);
     }
     free_shrinking(comm->shrinking);
@@ -175,7 +180,6 @@ static ddl_status create(ddl_comm *comm, uint64_t number, struct ddl_shrinking *
         return status;
     }
     s->number = number;
-    atomic_init(&s->done, false);
     atomic_init(&s->is_over, false);
     heed_cause(comm, s);
     for (int rank = 0; rank < comm->nranks; rank++)
@@ -191,7 +195,7 @@ static ddl_status begin(ddl_comm *comm, ddl_error *err)
     struct ddl_shrinking *s = comm->shrinking;
     if (s == NULL)
         return create(comm, 1, &comm->shrinking, err);
-    if (!s->taken)
+    if (s->state != TAKEN)
         return DDL_OK; /* the call before this one ran out of time */
     if (s->next == NULL)
         DDL_TRY(create(comm, s->number + 1, &s->next, err));
@@ -342,7 +346,7 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     s->is_awaited = true;
     s->deadline = deadline;
     s->late_ns = 0;
-    atomic_store(&s->is_over, atomic_load(&s->done));
+    atomic_store(&s->is_over, s->state == DONE);
     ddl_agreement_enter(s->agreement);
     advance(comm);
     ddl_mesh_flush(comm->mesh);
@@ -350,7 +354,8 @@ static ddl_status agree(ddl_comm *comm, int *members, int *nleft, int *own, uint
     if (!ddl_engine_enter(comm->engine, ddl_deadline_in_ms(KEPT_OUT_MS)))
         return ddl_comm_kept_out(comm, err);
     end_wait(comm, s);
-    s->taken = atomic_load(&s->done);
+    if (s->state == DONE)
+        s->state = TAKEN;
     status = read_result(comm, members, nleft, own, id, err);
     ddl_engine_leave(comm->engine);
     return status;
