@@ -90,7 +90,7 @@ static void fail(ddl_comm *comm, ddl_request *request, const ddl_error *error)
         ddl_failure_raise(comm, &notice);
         return;
     }
-    comm->pool->cause = notice;
+    comm->failure.cause = comm->pool->cause = notice;
     comm->failure.failed = comm->failure.reported = error->code != DDL_ENOMEM; /* which broke nothing */
     request->root_cause = true;
     complete(request, error->code);

@@ -1,6 +1,7 @@
 /*
  * gpu_rank - a rank with buffers in memory of a GPU, for tests of what breaks: gpu_rank DRIVER CALLS COUNT
- * [again|host|stream|ordered|loading|aborting|exiting|away|parts|many|leaving], or gpu_rank DRIVER device
+ * [again|host|stream|ordered|loading|aborting|exiting|away|parts|many|leaving|pair], or gpu_rank DRIVER
+ * device
  *
  * Makes that many allreduce of COUNT floats until one fails, and tells the end of it in a line of JSON, with
  * how many streams and events there are then.
@@ -12,7 +13,7 @@
  * so that the process ends meanwhile. away: makes none, for long.
  * parts: in the order of one stream, on the world and on parts of it.
  * many: with requests, on many parts at a time. leaving: so that the world is freed while they are in flight,
- * and then waited for.
+ * and then waited for. pair: two with requests, of which the second is begun before the first is waited for.
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
@@ -139,6 +140,16 @@ static ddl_status reduce(const void *in, void *out, size_t count, ddl_comm *worl
     return status == DDL_OK && in_stream ? ddl_wait(&request) : status;
 }
 
+static ddl_status reduce_pair(const void *in, void *out, size_t count, ddl_comm *world)
+{
+    ddl_request *first = NULL, *second = NULL;
+    ddl_status status = ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, &first);
+    if (status == DDL_OK)
+        status = ddl_allreduce(in, out, count, DDL_FLOAT32, DDL_SUM, world, &second);
+    tell("first", ddl_wait(&first));
+    return status == DDL_OK ? ddl_wait(&second) : status;
+}
+
 static int tell_device(void)
 {
     ddl_comm *world = NULL;
@@ -183,6 +194,8 @@ int main(int argc, char **argv)
         status = load_behind(in, out, count, world, stream, is_aborting);
     if (strcmp(how, "many") == 0 || strcmp(how, "leaving") == 0)
         status = reduce_in_many(in, count, world, strcmp(how, "leaving") == 0);
+    if (strcmp(how, "pair") == 0)
+        status = reduce_pair(in, out, count, world);
     for (int i = 0; status == DDL_OK && i < atoi(argv[2]); i++)
         status = reduce(in, out, count, world, in_stream);
     tell("allreduce", status);

@@ -158,6 +158,13 @@ class Failing(Worlds):
         records, _ = self.run_world(1, calls=1, DDL_TEST_STANDIN="fail=2")  # there is one copy, on the GPU itself
         self.assert_all(records, "DDL_OK", -1)
 
+    def test_a_call_of_a_rank_alone_fails_behind_one_that_nobody_has_waited_for(self):
+        with World(GPU_RANK, 1, DDL_TEST_STANDIN="fail=1") as world:
+            rank = world.start(0, DRIVER, 0, 10, "pair")
+            rank.expect("init", "DDL_OK")
+            rank.expect("first", "DDL_EDEVICE")
+            rank.expect("allreduce", "DDL_EDEVICE")
+
     def test_a_rank_alone_waits_for_stream_and_copy_until_one_deadline(self):
         # The stream is busy for 450 ms, and then the copy hangs. On a busy machine it may take longer, but not each time
         # as long as if the copy had a deadline of its own.
