@@ -234,13 +234,13 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
         ddl_engine_tick_soon(comm->engine); /* to say why, if it is known */
 }
 
-bool ddl_failure_is_before(const ddl_comm *comm, const ddl_request *request)
+bool ddl_failure_cause_is_earlier_than(const ddl_comm *comm, const ddl_request *request)
 {
     return ddl_request_is_collective(request) && ddl_failure_is_of_calls(&comm->failure.cause) &&
            comm->failure.cause.sequence < request->task.sequence;
 }
 
-bool ddl_failure_is_behind(const ddl_comm *comm, const ddl_request *request)
+bool ddl_failure_cause_is_later_than(const ddl_comm *comm, const ddl_request *request)
 {
     return ddl_request_is_collective(request) && ddl_failure_is_of_calls(&comm->failure.cause) &&
            comm->failure.cause.sequence > request->task.sequence;

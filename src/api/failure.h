@@ -16,9 +16,9 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice);
 /* peer has just been connected. */
 void ddl_failure_met(ddl_comm *comm, int peer);
 /* Whether the cause that settles is that ranks differ in an operation before this one. */
-bool ddl_failure_is_before(const ddl_comm *comm, const ddl_request *request);
+bool ddl_failure_cause_is_earlier_than(const ddl_comm *comm, const ddl_request *request);
 /* The same, behind this one: who is still in it is to come to that, and to be heard. */
-bool ddl_failure_is_behind(const ddl_comm *comm, const ddl_request *request);
+bool ddl_failure_cause_is_later_than(const ddl_comm *comm, const ddl_request *request);
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns);
 /* Cancel all that is in flight, before the first who waits is told: buffers are free when a wait returns.
  * What GPUs do has so long to stop; what goes on all the same is appended to a text of at most so many bytes.

@@ -75,7 +75,7 @@ static void complete(ddl_request *request, ddl_status status)
 void ddl_issue_finished(ddl_task *task)
 {
     ddl_request *request = DDL_CONTAINER(task, ddl_request, task);
-    if (!request->comm->failure.failing || ddl_failure_is_behind(request->comm, request))
+    if (!request->comm->failure.failing || ddl_failure_cause_is_later_than(request->comm, request))
         complete(request, DDL_OK);
 }
 
@@ -176,7 +176,7 @@ static void start(ddl_comm *comm, ddl_request *request)
     /* It ends with the cause; only where calls differ need the others know of this one, and not of what is
      * behind the first that do. */
     if (comm->failure.failing &&
-        (comm->failure.cause.code != DDL_EMISMATCH || ddl_failure_is_before(comm, request)))
+        (comm->failure.cause.code != DDL_EMISMATCH || ddl_failure_cause_is_earlier_than(comm, request)))
         return;
     if (request->lacks) {
         DDL_FAIL(&error, DDL_ENOMEM, "no memory for this call");
