@@ -37,10 +37,8 @@ bool ddl_abort_hear(ddl_comm *comm)
 {
     if (!ddl_abort_of_alone(comm))
         return false;
-    if (!comm->failure.failed) {
-        comm->failure.failed = comm->failure.failing = true;
-        comm->failure.cause = comm->pool->cause = comm->abort.alone_cause;
-    }
+    if (!ddl_failure_is_final(comm))
+        ddl_failure_end_alone(comm, &comm->abort.alone_cause);
     return true;
 }
 

@@ -3,6 +3,7 @@
 
 #include "api/abort.h"
 #include "api/alone.h"
+#include "api/failure.h"
 #include "api/gpu.h"
 #include "api/last_error.h"
 
@@ -115,11 +116,11 @@ ddl_status ddl_alone_copy_issue(ddl_comm *comm, ddl_call *call, ddl_request **ha
     ddl_error error;
     ddl_status status = DDL_OK;
     (void)ddl_abort_hear(comm);
-    if (!comm->failure.failed && is_only_copied(call)) {
+    if (!ddl_failure_is_final(comm) && is_only_copied(call)) {
         status = copy_alone(comm, call, handle != NULL, &error);
         if (status == DDL_OK)
             return handle != NULL ? give_request(comm, call, handle) : DDL_OK;
-    } else if (!comm->failure.failed && comm->has_stream) {
+    } else if (!ddl_failure_is_final(comm) && comm->has_stream) {
         status = wait_for_stream(comm, call, ddl_deadline_in_ms(comm->timeout_ms), &error);
     }
     if (status != DDL_OK)

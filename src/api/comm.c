@@ -44,12 +44,9 @@ static ddl_status allocate(ddl_comm *comm, const int members[])
     comm->starts = ddl_alloc_array(2 * nranks, sizeof *comm->starts);
     comm->entered = ddl_alloc_array(nranks, sizeof *comm->entered);
     comm->messages = ddl_alloc_array(2 * nranks, sizeof *comm->messages);
-    comm->failure.told_by = ddl_alloc_array(nranks, sizeof *comm->failure.told_by);
-    comm->failure.calls = ddl_alloc_array(nranks, sizeof *comm->failure.calls);
     if (comm->members == NULL || comm->rank_of == NULL || comm->sent_to == NULL ||
         comm->received_from == NULL || comm->starts == NULL || comm->messages == NULL ||
-        comm->entered == NULL || comm->failure.told_by == NULL || comm->failure.calls == NULL ||
-        !ddl_table_init(&comm->by_sequence, FIRST_ROWS))
+        comm->entered == NULL || !ddl_failure_init(comm) || !ddl_table_init(&comm->by_sequence, FIRST_ROWS))
         return DDL_ENOMEM;
     for (size_t i = 0; i < nworld; i++)
         comm->rank_of[i] = -1;

@@ -7,6 +7,7 @@
 #ifndef DDL_API_COMM_H
 #define DDL_API_COMM_H
 
+#include "api/failure_state.h"
 #include "api/request.h"
 #include "api/world.h"
 #include "backend/backend_schedule.h"
@@ -132,30 +133,7 @@ struct ddl_comm {
         ddl_signature first;
     } news;
     struct ddl_shrinking *shrinking; /* agreement on who is left (shrink.c); NULL: none was begun */
-    struct ddl_failure {
-        bool failing;  /* a cause is known; others may follow until settle_ns */
-        bool failed;   /* the cause is final, and in pool->cause */
-        bool reported; /* some call has returned it, or will once it is waited for */
-        bool is_asked; /* others wait in operations to which this rank has not come, up to `asked` */
-        bool is_held;  /* nobody is told of the cause until the loop has been run: */
-        unsigned held_loops;
-        int64_t settle_ns, latest_ns;
-        int64_t began_ns, took_ns; /* since when there is a cause, and this is it */
-        bool is_late;              /* to settle, and was when the loop had been run so often: */
-        unsigned late_loops;
-        ddl_notice cause;
-        int os_errno;          /* of a cause that this rank has seen: what the system said, or 0 */
-        bool *told_by;         /* of each rank: it has said that it failed; its leaving is no news */
-        struct ddl_told_call { /* of each rank: the collective call that it has told of last */
-            uint64_t sequence; /* 0: of none */
-            ddl_signature signature;
-        } * calls;
-        uint64_t asked;
-        /* Of what operations wait behind, as not all have come to it: which one, and when others are told
-         * (again) that this rank was in it. */
-        uint64_t behind;
-        int64_t behind_tell_ns;
-    } failure;
+    ddl_failure failure;             /* written by failure*.c alone, and read by others through failure.h */
 };
 
 /*

@@ -51,7 +51,7 @@ static void abandon_operations(ddl_comm *comm, ddl_deadline stopped, going_on *l
     const int at_nccl_ms = left_ms - DDL_DRAIN_MS; /* copies on another GPU are waited for, too */
     comm->is_abandoned = true;
     ddl_failure_cancel(comm, at_nccl_ms > LEAST_MS ? at_nccl_ms : LEAST_MS, here.text, sizeof here.text);
-    if (!comm->failure.failed && !ddl_list_empty(&comm->in_flight)) {
+    if (!ddl_failure_is_final(comm) && !ddl_list_empty(&comm->in_flight)) {
         *cause = (ddl_notice){ .code = DDL_EABORTED, .culprit = awaited, .witness = -1 };
         snprintf(cause->text, sizeof cause->text,
                  "the communicator was freed before the operation had ended%s", here.text);
@@ -82,7 +82,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
         }
         if (!ddl_list_empty(&comm->in_flight))
             abandon_operations(comm, ddl_deadline_in_ms(LAST_MS), &ignored);
-        if (comm->failure.failing && !comm->failure.failed)
+        if (ddl_failure_is_known(comm) && !ddl_failure_is_final(comm))
             world->nbusy--;
         ddl_repeat_forget(comm);
         ddl_backend_close(comm->backend);
@@ -115,8 +115,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
     ddl_free(comm->cards);
     ddl_free(comm->entered);
     ddl_free(comm->messages);
-    ddl_free(comm->failure.told_by);
-    ddl_free(comm->failure.calls);
+    ddl_failure_fini(comm);
     if (comm->is_taken_along)
         ddl_contexts_bury(comm);
     else
@@ -151,7 +150,7 @@ static bool finish_operations(ddl_comm *comm, bool posts_only, ddl_deadline dead
         ddl_engine_drain(comm->engine);
         ddl_request *first = first_in_flight(comm, posts_only);
         if (first == NULL) {
-            bool well = !comm->failure.failing && !comm->failure.failed;
+            bool well = !ddl_failure_is_known(comm);
             ddl_engine_leave(comm->engine);
             return well;
         }
@@ -224,7 +223,7 @@ static bool has_failed(ddl_comm *comm, ddl_deadline deadline)
 {
     bool failed = true;
     if (ddl_engine_enter(comm->engine, deadline)) {
-        failed = comm->failure.failed && comm->failure.reported;
+        failed = ddl_failure_is_reported(comm);
         ddl_engine_leave(comm->engine);
     }
     return failed;
@@ -237,7 +236,7 @@ static bool posts_agree(ddl_comm *comm, ddl_deadline deadline)
     bool agree = true;
     if (comm->board != NULL && ddl_engine_enter(comm->engine, deadline)) {
         ddl_backend_progress(comm->backend);
-        agree = !comm->failure.failing;
+        agree = !ddl_failure_is_known(comm);
         ddl_engine_leave(comm->engine);
     }
     return agree;
@@ -256,7 +255,7 @@ static ddl_status meet_again(ddl_comm *comm, const ddl_call *call, ddl_deadline 
     if (!ddl_engine_enter(comm->engine, deadline))
         return DDL_OK;
     ddl_engine_progress(comm->engine);
-    comm->is_parting = !comm->failure.failing;
+    comm->is_parting = !ddl_failure_is_known(comm);
     ddl_engine_leave(comm->engine);
     comm->timeout_ms = left_ms < 1 ? 1 : left_ms < AGAIN_MS ? left_ms : AGAIN_MS;
     ddl_status status = ddl_issue(comm, call, NULL);
@@ -305,10 +304,9 @@ static bool others_have_parted(ddl_comm *comm, ddl_deadline deadline)
     if (!ddl_engine_enter(comm->engine, deadline))
         return false;
     ddl_engine_progress(comm->engine); /* nobody may have looked for long */
-    bool parted = comm->ngone > 0 && !comm->failure.failing && ddl_list_empty(&comm->in_flight);
+    bool parted = comm->ngone > 0 && !ddl_failure_is_known(comm) && ddl_list_empty(&comm->in_flight);
     for (int rank = 0; parted && rank < comm->nranks; rank++) {
-        const struct ddl_told_call *last = &comm->failure.calls[rank];
-        bool freed = last->sequence == comm->issued + 1 && last->signature.collective == DDL_SIGNATURE_FREE;
+        const bool freed = ddl_failure_has_told_of_freeing(comm, rank, comm->issued + 1);
         parted = freed || rank == comm->rank || !ddl_mesh_is_gone(comm->mesh, comm->members[rank]);
     }
     if (parted)

@@ -13,6 +13,8 @@
 #include "api/lateness.h"
 #include "api/votes.h"
 #include "api/watching.h"
+#include "base/assert.h"
+#include "base/bytes.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -39,6 +41,20 @@ enum {
     WARN_EVERY_MS = 900,  /* of what is waited for, at most */
 };
 
+bool ddl_failure_init(ddl_comm *comm)
+{
+    const size_t nranks = (size_t)comm->nranks;
+    comm->failure.told_by = ddl_alloc_array(nranks, sizeof *comm->failure.told_by);
+    comm->failure.calls = ddl_alloc_array(nranks, sizeof *comm->failure.calls);
+    return comm->failure.told_by != NULL && comm->failure.calls != NULL;
+}
+
+void ddl_failure_fini(ddl_comm *comm)
+{
+    ddl_free(comm->failure.told_by);
+    ddl_free(comm->failure.calls);
+}
+
 /* With peer -1 all others. */
 static void tell_cause(ddl_comm *comm, int peer)
 {
@@ -46,7 +62,7 @@ static void tell_cause(ddl_comm *comm, int peer)
     ddl_frame frame = { .type = DDL_FRAME_ABORT,
                         .channel = comm->id * 2 + DDL_CHANNEL_COLLECTIVE,
                         .sequence = cause->sequence,
-                        .number = comm->failure.failed || cause->is_final };
+                        .number = ddl_failure_is_final(comm) || cause->is_final };
     ddl_failure_tell(comm, peer, &frame, cause);
 }
 
@@ -109,15 +125,15 @@ static bool precedes(const ddl_notice *notice, const ddl_notice *cause)
  * says nothing of that. */
 static void set_settling(ddl_comm *comm, const ddl_notice *notice, bool anew)
 {
-    struct ddl_failure *failure = &comm->failure;
+    ddl_failure *failure = &comm->failure;
     const int64_t now_ns = ddl_now_ns(), shortly_ns = now_ns + SETTLE_MS * DDL_NS_PER_MS;
     if (anew) {
         failure->settle_ns = now_ns + settle_ms(comm, notice) * DDL_NS_PER_MS;
         failure->latest_ns = ddl_deadline_earlier(failure->settle_ns + SETTLE_MORE_MS * DDL_NS_PER_MS,
                                                   failure->began_ns + SETTLE_ALONE_SPARSE_MS * DDL_NS_PER_MS);
     }
-    const bool is_of_another_call =
-        failure->failing && ddl_failure_is_of_calls(notice) && notice->sequence != failure->cause.sequence;
+    const bool is_of_another_call = ddl_failure_is_known(comm) && ddl_failure_is_of_calls(notice) &&
+                                    notice->sequence != failure->cause.sequence;
     if (is_of_another_call) { /* to hear how others called that */
         const int64_t least_ns = ddl_deadline_earlier(shortly_ns, failure->latest_ns);
         if (failure->settle_ns < least_ns)
@@ -129,14 +145,15 @@ static void set_settling(ddl_comm *comm, const ddl_notice *notice, bool anew)
         ddl_engine_tick_soon(comm->engine);
 }
 
-/* Begin to settle, or take a better cause than the one known. True: it is taken, and nobody told so far. */
-static bool take(ddl_comm *comm, const ddl_notice *notice)
+/* Take this for the cause if there is none, or it is a better one; that is then in phase next. True: it is
+ * taken, and nobody told so far. */
+static bool take(ddl_comm *comm, const ddl_notice *notice, ddl_failure_phase next)
 {
-    struct ddl_failure *failure = &comm->failure;
-    const bool is_first = !failure->failing;
-    const bool is_why_held = failure->is_held && ends_any_call(notice->code);
+    ddl_failure *failure = &comm->failure;
+    const bool is_first = !ddl_failure_is_known(comm);
+    const bool is_why_held = failure->phase == DDL_FAILURE_HELD && ends_any_call(notice->code);
     const bool is_why_late = failure->cause.code == DDL_ETIMEDOUT && notice->code != DDL_ETIMEDOUT;
-    if (failure->failed)
+    if (ddl_failure_is_final(comm))
         return false;
     if (!is_first && !is_why_held && !precedes(notice, &failure->cause))
         return false;
@@ -147,7 +164,7 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
     }
     set_settling(comm, notice, is_first || failure->cause.culprit < 0 || is_why_late || is_why_held);
     ddl_engine_tick_often(comm->engine);
-    failure->failing = true;
+    failure->phase = next;
     failure->is_late = false;
     failure->took_ns = ddl_now_ns();
     failure->cause = *notice;
@@ -156,10 +173,8 @@ static bool take(ddl_comm *comm, const ddl_notice *notice)
 
 static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
 {
-    if (!take(comm, notice))
-        return;
-    comm->failure.is_held = false;
-    tell_all(comm, tell);
+    if (take(comm, notice, DDL_FAILURE_SETTLING))
+        tell_all(comm, tell);
 }
 
 /*
@@ -169,11 +184,9 @@ static void adopt(ddl_comm *comm, const ddl_notice *notice, bool tell)
  */
 void ddl_failure_hold(ddl_comm *comm, const ddl_notice *notice)
 {
-    struct ddl_failure *failure = &comm->failure;
-    if (!take(comm, notice))
+    if (!take(comm, notice, DDL_FAILURE_HELD))
         return;
-    failure->is_held = true;
-    failure->held_loops = ddl_engine_loops(comm->engine);
+    comm->failure.held_loops = ddl_engine_loops(comm->engine);
     ddl_engine_tick_soon(comm->engine);
 }
 
@@ -182,7 +195,7 @@ static void release(ddl_comm *comm)
     const int64_t least_ns = ddl_now_ns() + settle_ms(comm, &comm->failure.cause) * DDL_NS_PER_MS;
     if (comm->failure.settle_ns < least_ns)
         comm->failure.settle_ns = least_ns;
-    comm->failure.is_held = false;
+    comm->failure.phase = DDL_FAILURE_SETTLING;
     tell_all(comm, true);
 }
 
@@ -204,14 +217,14 @@ static bool release_held(ddl_comm *comm)
  */
 void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice)
 {
-    const struct ddl_failure *failure = &comm->failure;
-    if (notice->code != DDL_EMISMATCH || !failure->failing || !ends_any_call(failure->cause.code))
+    if (notice->code != DDL_EMISMATCH || !ddl_failure_is_known(comm) ||
+        !ends_any_call(comm->failure.cause.code))
         adopt(comm, notice, true);
 }
 
 void ddl_failure_met(ddl_comm *comm, int peer)
 {
-    if (comm->failure.failing && !comm->failure.is_held)
+    if (comm->failure.phase >= DDL_FAILURE_SETTLING)
         tell_cause(comm, peer);
 }
 
@@ -224,7 +237,7 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
         sound.witness = -1;
     comm->failure.told_by[peer] = true;
     adopt(comm, &sound, is_by_others(comm, &sound));
-    if (comm->failure.is_held && sound.code == DDL_EMISMATCH)
+    if (comm->failure.phase == DDL_FAILURE_HELD && sound.code == DDL_EMISMATCH)
         release(comm); /* as others know of it, it is their cause, whatever the loop has yet to tell here */
     if (peer == 0 && is_for_first(comm) && comm->failure.cause.is_final) {
         comm->failure.settle_ns = ddl_now_ns();
@@ -267,7 +280,7 @@ void ddl_failure_cancel(ddl_comm *comm, int timeout_ms, char *text, size_t bytes
 
 static int64_t due_ns(const ddl_comm *comm)
 {
-    const struct ddl_failure *failure = &comm->failure;
+    const ddl_failure *failure = &comm->failure;
     const int64_t alone_ms = comm->sparse ? SETTLE_ALONE_SPARSE_MS : SETTLE_ALONE_MS;
     const int64_t alone_ns = failure->began_ns + alone_ms * DDL_NS_PER_MS;
     const int64_t known_ns = failure->took_ns + SETTLE_MS * DDL_NS_PER_MS;
@@ -279,7 +292,7 @@ static int64_t due_ns(const ddl_comm *comm)
 /* If it comes late to that, as its process has stood still, not before it has read what has come by then. */
 static bool is_settled(ddl_comm *comm, int64_t now_ns)
 {
-    struct ddl_failure *failure = &comm->failure;
+    ddl_failure *failure = &comm->failure;
     const int64_t late_ns = now_ns - due_ns(comm);
     const unsigned loops = ddl_engine_loops(comm->engine);
     if (late_ns < 0)
@@ -316,10 +329,10 @@ static void log_cause(const ddl_comm *comm, ddl_log_level level)
 
 static void settle(ddl_comm *comm)
 {
-    struct ddl_failure *failure = &comm->failure;
+    ddl_failure *failure = &comm->failure;
     if (ddl_failure_is_of_calls(&failure->cause) && !failure->cause.is_final)
         ddl_failure_find_lowest_pair(comm);
-    failure->failed = true;
+    failure->phase = DDL_FAILURE_FINAL;
     comm->world->nbusy--;
     comm->pool->cause = failure->cause;
     if (failure->cause.code == DDL_EPEERLOST && failure->cause.witness == comm->rank)
@@ -336,7 +349,8 @@ static void settle(ddl_comm *comm)
         ddl_failure_add_own_counts(comm, &comm->pool->cause);
     log_cause(comm, is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG);
     ddl_mesh_forget(comm->mesh, comm->id * 2, 2);
-    failure->reported = !ddl_list_empty(&comm->in_flight);
+    if (!ddl_list_empty(&comm->in_flight))
+        (void)ddl_failure_report(comm);
     for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {
         ddl_request *request = DDL_CONTAINER(first, ddl_request, link);
         ddl_comm_untrack(request);
@@ -347,11 +361,24 @@ static void settle(ddl_comm *comm)
     ddl_engine_wake(comm->engine);
 }
 
+void ddl_failure_end_alone(ddl_comm *comm, const ddl_notice *cause)
+{
+    comm->failure.phase = DDL_FAILURE_FINAL;
+    comm->failure.cause = comm->pool->cause = *cause;
+}
+
+ddl_status ddl_failure_report(ddl_comm *comm)
+{
+    DDL_ASSERT(ddl_failure_is_final(comm));
+    comm->failure.phase = DDL_FAILURE_REPORTED;
+    return comm->failure.cause.code;
+}
+
 /* What this rank waits for may be that others begin an operation that is done here: who did something else
  * there knows only if it is told, and hears it only once he has come there. */
 static void tell_what_is_before(ddl_comm *comm, int64_t now_ns)
 {
-    struct ddl_failure *failure = &comm->failure;
+    ddl_failure *failure = &comm->failure;
     uint64_t sequence;
     const ddl_signature *before = ddl_backend_waits_behind(comm->backend, &sequence);
     if (before == NULL || sequence != failure->behind) {
@@ -372,11 +399,11 @@ static bool is_to_be_told(const ddl_request *request, int64_t now_ns)
 
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
 {
-    if (comm->failure.failed)
+    if (ddl_failure_is_final(comm))
         return;
-    if (comm->failure.is_held && !release_held(comm))
+    if (comm->failure.phase == DDL_FAILURE_HELD && !release_held(comm))
         return;
-    if (comm->failure.failing) {
+    if (ddl_failure_is_known(comm)) {
         ddl_lateness_explain(comm, now_ns);
         if (comm->failure.cause.code == DDL_EMISMATCH)
             ddl_failure_pay_news(comm);
@@ -402,18 +429,18 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
                 ddl_failure_tell_other_end(comm, &request->task);
         }
         ddl_failure_check_gone(comm, request);
-        if (comm->world->is_watching && !comm->failure.failing)
+        if (comm->world->is_watching && !ddl_failure_is_known(comm))
             ddl_watching_look_for_signs(comm, request, now_ns);
-        if (!comm->failure.failing && now_ns >= request->warn_ns && now_ns < request->deadline) {
+        if (!ddl_failure_is_known(comm) && now_ns >= request->warn_ns && now_ns < request->deadline) {
             /* One for all that are in flight, and for all communicators, as it may take a while to write. */
             if (now_ns - comm->world->warned_ns >= WARN_EVERY_MS * DDL_NS_PER_MS &&
                 ddl_lateness_warn(comm, request, now_ns))
                 comm->world->warned_ns = now_ns;
             request->warn_ns = now_ns + (now_ns - request->issued_ns);
         }
-        if (!comm->failure.failing && now_ns >= request->deadline)
+        if (!ddl_failure_is_known(comm) && now_ns >= request->deadline)
             ddl_lateness_raise(comm, request, now_ns);
-        if (comm->failure.failing)
+        if (ddl_failure_is_known(comm))
             break;
     }
     ddl_mesh_flush(comm->mesh);

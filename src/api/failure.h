@@ -10,16 +10,44 @@
 
 /* ---- failure.c: the cause ---- */
 
+/* False: no memory. */
+DDL_MUST_USE bool ddl_failure_init(ddl_comm *comm);
+void ddl_failure_fini(ddl_comm *comm); /* also of what is half made */
+
+/* Something is wrong, and there is a cause, if not the last word on it. */
+static inline bool ddl_failure_is_known(const ddl_comm *comm)
+{
+    return comm->failure.phase != DDL_FAILURE_NONE;
+}
+/* All that was in flight has ended with that, and nothing begins any more. */
+static inline bool ddl_failure_is_final(const ddl_comm *comm)
+{
+    return comm->failure.phase >= DDL_FAILURE_FINAL;
+}
+static inline bool ddl_failure_is_reported(const ddl_comm *comm)
+{
+    return comm->failure.phase == DDL_FAILURE_REPORTED;
+}
+/* Zeroed as long as none is known. */
+static inline const ddl_notice *ddl_failure_cause(const ddl_comm *comm)
+{
+    return &comm->failure.cause;
+}
+/* Whether it is that ranks differ in an operation before this one. */
+bool ddl_failure_cause_is_earlier_than(const ddl_comm *comm, const ddl_request *request);
+/* The same, behind this one: who is still in it is to come to that, and to be heard. */
+bool ddl_failure_cause_is_later_than(const ddl_comm *comm, const ddl_request *request);
+
 void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice);
 /* A peer says what it takes for the cause. */
 void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice);
 /* peer has just been connected. */
 void ddl_failure_met(ddl_comm *comm, int peer);
-/* Whether the cause that settles is that ranks differ in an operation before this one. */
-bool ddl_failure_cause_is_earlier_than(const ddl_comm *comm, const ddl_request *request);
-/* The same, behind this one: who is still in it is to come to that, and to be heard. */
-bool ddl_failure_cause_is_later_than(const ddl_comm *comm, const ddl_request *request);
 void ddl_failure_tick(ddl_comm *comm, int64_t now_ns);
+/* Of a rank alone, for the thread that issues: this is final, as nobody else knows a better cause. */
+void ddl_failure_end_alone(ddl_comm *comm, const ddl_notice *cause);
+/* The final cause, for a call that returns it. */
+ddl_status ddl_failure_report(ddl_comm *comm);
 /* Cancel all that is in flight, before the first who waits is told: buffers are free when a wait returns.
  * What GPUs do has so long to stop; what goes on all the same is appended to a text of at most so many bytes.
  */
@@ -45,6 +73,13 @@ void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature 
 /* Compare what peers said about this operation before it was issued here. False: something does not fit, and
  * the operation is not to begin; it ends with that. */
 bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request);
+/* Nothing is wrong, and nobody waits in an operation to which this rank has not come. */
+static inline bool ddl_failure_is_quiet(const ddl_comm *comm)
+{
+    return comm->failure.phase == DDL_FAILURE_NONE && !comm->failure.is_asked;
+}
+/* Whether peer has told that its call with this number frees the communicator. */
+bool ddl_failure_has_told_of_freeing(const ddl_comm *comm, int peer, uint64_t sequence);
 
 /* ---- failure_tell.c, failure_news.c: who is in an operation ---- */
 

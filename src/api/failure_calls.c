@@ -7,7 +7,7 @@ static bool is_stray(const ddl_comm *comm, int peer, const ddl_frame *frame)
     const bool of_message = frame->type == DDL_FRAME_EAGER || frame->type == DDL_FRAME_ASK ||
                             frame->type == DDL_FRAME_OFFER || frame->type == DDL_FRAME_GRANT ||
                             frame->type == DDL_FRAME_PLACE || frame->type == DDL_FRAME_SOURCE;
-    if (comm->failure.failing)
+    if (ddl_failure_is_known(comm))
         return false;
     if (frame->channel % 2 == DDL_CHANNEL_COLLECTIVE)
         return of_message && frame->sequence <= comm->entered[comm->rank];
@@ -24,18 +24,18 @@ static bool is_stray(const ddl_comm *comm, int peer, const ddl_frame *frame)
  * another rank. */
 static void note_call(ddl_comm *comm, int peer, uint64_t sequence, const ddl_signature *theirs)
 {
-    struct ddl_failure *failure = &comm->failure;
-    struct ddl_told_call *told = &failure->calls[peer];
+    ddl_failure *failure = &comm->failure;
+    ddl_told_call *told = &failure->calls[peer];
     if (sequence > comm->entered[peer])
         comm->entered[peer] = sequence;
-    const bool is_settling = failure->failing && ddl_failure_is_of_calls(&failure->cause);
+    const bool is_settling = ddl_failure_is_known(comm) && ddl_failure_is_of_calls(&failure->cause);
     if (!is_settling || told->sequence != failure->cause.sequence || sequence == told->sequence)
-        *told = (struct ddl_told_call){ sequence, ddl_failure_common_part(theirs) };
+        *told = (ddl_told_call){ sequence, ddl_failure_common_part(theirs) };
 }
 
 void ddl_failure_note_asked(ddl_comm *comm, uint64_t sequence)
 {
-    struct ddl_failure *failure = &comm->failure;
+    ddl_failure *failure = &comm->failure;
     if (sequence <= comm->entered[comm->rank])
         return;
     failure->asked = sequence > failure->asked ? sequence : failure->asked;
@@ -71,7 +71,7 @@ bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
     if (frame->channel % 2 == DDL_CHANNEL_COLLECTIVE) {
         note_call(comm, peer, frame->sequence, &theirs);
         ours = ddl_failure_own_signature(comm, frame->sequence);
-        if (frame->type == DDL_FRAME_ENTER && frame->number == 0 && !comm->failure.failing)
+        if (frame->type == DDL_FRAME_ENTER && frame->number == 0 && !ddl_failure_is_known(comm))
             answer(comm, peer, frame->sequence, ours);
     } else {
         /* A send hears grants, a receive everything else. */
@@ -100,11 +100,10 @@ bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
 void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature *ours, int rank,
                          const ddl_signature *theirs)
 {
-    const struct ddl_failure *failure = &comm->failure;
     const ddl_frame frame = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, theirs);
     const ddl_notice notice = ddl_failure_mismatch(comm, &frame, ours, rank, theirs);
     note_call(comm, rank, sequence, theirs);
-    if (!failure->failing || failure->is_held)
+    if (comm->failure.phase <= DDL_FAILURE_HELD)
         ddl_failure_hold(comm, &notice);
     else
         ddl_failure_raise(comm, &notice);
@@ -126,7 +125,7 @@ static void hear_early(void *arg, int world_peer, const ddl_frame *frame)
 /* Whether somebody has asked who is in this operation. From now on this rank is. */
 static bool was_asked(ddl_comm *comm, const ddl_request *request)
 {
-    struct ddl_failure *failure = &comm->failure;
+    ddl_failure *failure = &comm->failure;
     const bool is_so = failure->is_asked && request->task.sequence <= failure->asked;
     if (ddl_request_is_collective(request) && request->task.sequence >= failure->asked)
         failure->is_asked = false;
@@ -137,8 +136,8 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
 {
     early_look look = { comm, ddl_failure_fits_first(comm, request) };
     ddl_mesh_visit_early(comm->mesh, request->task.channel, request->task.sequence, hear_early, &look);
-    const struct ddl_failure *failure = &comm->failure;
-    const bool is_awaited = failure->failing && ddl_failure_is_of_calls(&failure->cause) &&
+    const ddl_failure *failure = &comm->failure;
+    const bool is_awaited = ddl_failure_is_known(comm) && ddl_failure_is_of_calls(&failure->cause) &&
                             failure->cause.sequence == request->task.sequence;
     const bool is_asked = was_asked(comm, request);
     /* It may send nothing else: a root that posts on the board goes on, whatever the others call. */
@@ -147,33 +146,38 @@ bool ddl_failure_check_early(ddl_comm *comm, const ddl_request *request)
     return look.fits;
 }
 
+bool ddl_failure_has_told_of_freeing(const ddl_comm *comm, int peer, uint64_t sequence)
+{
+    const ddl_told_call *last = &comm->failure.calls[peer];
+    return last->sequence == sequence && last->signature.collective == DDL_SIGNATURE_FREE;
+}
+
 /* Whether it is known how this rank called the operation that the cause is about. */
-static bool is_known(const struct ddl_failure *failure, int rank)
+static bool is_call_known(const ddl_failure *failure, int rank)
 {
     return failure->calls[rank].sequence == failure->cause.sequence;
 }
 
 bool ddl_failure_knows_all_calls(const ddl_comm *comm)
 {
-    const struct ddl_failure *failure = &comm->failure;
+    const ddl_failure *failure = &comm->failure;
     bool all = ddl_failure_is_of_calls(&failure->cause) &&
                ddl_failure_own_signature(comm, failure->cause.sequence) != NULL;
     for (int rank = 0; all && rank < comm->nranks; rank++)
-        all = rank == comm->rank || is_known(failure, rank);
+        all = rank == comm->rank || is_call_known(failure, rank);
     return all;
 }
 
 void ddl_failure_find_lowest_pair(ddl_comm *comm)
 {
-    struct ddl_failure *failure = &comm->failure;
-    const struct ddl_told_call *calls = failure->calls;
+    ddl_failure *failure = &comm->failure;
+    const ddl_told_call *calls = failure->calls;
     const ddl_signature *own = ddl_failure_own_signature(comm, failure->cause.sequence);
     if (own != NULL)
-        failure->calls[comm->rank] =
-            (struct ddl_told_call){ failure->cause.sequence, ddl_failure_common_part(own) };
+        failure->calls[comm->rank] = (ddl_told_call){ failure->cause.sequence, ddl_failure_common_part(own) };
     for (int low = 0; low < comm->nranks; low++)
         for (int high = low + 1; high < comm->nranks; high++) {
-            if (!is_known(failure, low) || !is_known(failure, high) ||
+            if (!is_call_known(failure, low) || !is_call_known(failure, high) ||
                 ddl_signature_same(&calls[low].signature, &calls[high].signature))
                 continue;
             ddl_notice notice = failure->cause;

@@ -102,7 +102,7 @@ static const char LEFT_INSIDE[] =
 
 void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
 {
-    if (comm->ngone == 0 || comm->failure.failing)
+    if (comm->ngone == 0 || ddl_failure_is_known(comm))
         return;
     int gone = lowest_gone(comm, request);
     if (gone < 0)

@@ -75,7 +75,7 @@ static void complete(ddl_request *request, ddl_status status)
 void ddl_issue_finished(ddl_task *task)
 {
     ddl_request *request = DDL_CONTAINER(task, ddl_request, task);
-    if (!request->comm->failure.failing || ddl_failure_cause_is_later_than(request->comm, request))
+    if (!ddl_failure_is_known(request->comm) || ddl_failure_cause_is_later_than(request->comm, request))
         complete(request, DDL_OK);
 }
 
@@ -90,8 +90,10 @@ static void fail(ddl_comm *comm, ddl_request *request, const ddl_error *error)
         ddl_failure_raise(comm, &notice);
         return;
     }
-    comm->failure.cause = comm->pool->cause = notice;
-    comm->failure.failed = comm->failure.reported = error->code != DDL_ENOMEM; /* which broke nothing */
+    if (error->code == DDL_ENOMEM) /* which broke nothing */
+        comm->pool->cause = notice;
+    else
+        ddl_failure_end_alone(comm, &notice);
     request->root_cause = true;
     complete(request, error->code);
 }
@@ -102,7 +104,7 @@ static void task_failed(ddl_task *task, const ddl_error *error)
     ddl_request *request = DDL_CONTAINER(task, ddl_request, task);
     ddl_comm *comm = request->comm;
     /* Who has let its stream go on tells why, and cancels it. */
-    if (ddl_hold_is_over(task->hold) && (comm->failure.failing || !ddl_hold_is_overdue(task->hold)))
+    if (ddl_hold_is_over(task->hold) && (ddl_failure_is_known(comm) || !ddl_hold_is_overdue(task->hold)))
         return;
     fail(comm, request, error);
 }
@@ -164,19 +166,19 @@ static void start(ddl_comm *comm, ddl_request *request)
 {
     if (comm->engine == NULL)
         (void)ddl_abort_hear(comm);
-    if (comm->failure.failed) {
+    if (ddl_failure_is_final(comm)) {
+        const ddl_status cause = ddl_failure_report(comm);
         request->root_cause =
             !request->is_late; /* it may have been issued before, and waited for the baton */
-        comm->failure.reported = true;
-        complete(request, request->root_cause ? comm->failure.cause.code : DDL_EABORTED);
+        complete(request, request->root_cause ? cause : DDL_EABORTED);
         return;
     }
     ddl_error error;
     ddl_comm_track(comm, request);
     /* It ends with the cause; only where calls differ need the others know of this one, and not of what is
      * behind the first that do. */
-    if (comm->failure.failing &&
-        (comm->failure.cause.code != DDL_EMISMATCH || ddl_failure_cause_is_earlier_than(comm, request)))
+    if (ddl_failure_is_known(comm) &&
+        (ddl_failure_cause(comm)->code != DDL_EMISMATCH || ddl_failure_cause_is_earlier_than(comm, request)))
         return;
     if (request->lacks) {
         DDL_FAIL(&error, DDL_ENOMEM, "no memory for this call");

@@ -222,7 +222,7 @@ static const ddl_request *find_before(const ddl_comm *comm, uint64_t sequence)
 
 void ddl_lateness_explain(ddl_comm *comm, int64_t now_ns)
 {
-    const ddl_notice *cause = &comm->failure.cause;
+    const ddl_notice *cause = ddl_failure_cause(comm);
     bool is_unnamed = cause->culprit < 0 && (cause->code == DDL_ETIMEDOUT || cause->code == DDL_EDEVICE);
     const bool is_blamed = cause->code == DDL_ETIMEDOUT && cause->culprit == comm->rank;
     const ddl_request *kept = is_blamed ? find_kept_by_gpu(comm, cause->sequence) : NULL;

@@ -127,8 +127,7 @@ bool ddl_repeat_call(ddl_comm *comm, const ddl_call *call, ddl_status *status)
     if (!call->is_repeated || repeat->in_place != call->in_place || !ddl_engine_try_enter(comm->engine))
         return false;
     ddl_engine_drain(comm->engine);
-    if (comm->failure.failing || comm->failure.failed || comm->failure.is_asked || comm->world->nbusy > 0 ||
-        ddl_mesh_has_queued(comm->mesh)) {
+    if (!ddl_failure_is_quiet(comm) || comm->world->nbusy > 0 || ddl_mesh_has_queued(comm->mesh)) {
         ddl_engine_leave(comm->engine);
         return false;
     }

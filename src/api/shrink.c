@@ -155,10 +155,10 @@ void ddl_shrink_free(ddl_comm *comm)
  */
 static void heed_cause(const ddl_comm *comm, struct ddl_shrinking *s)
 {
-    const ddl_notice *cause = &comm->failure.cause;
+    const ddl_notice *cause = ddl_failure_cause(comm);
     const int *node_of = comm->roster->node_of;
     const bool is_cut_off = cause->code == DDL_EUNREACHABLE;
-    if (!comm->failure.failed || cause->culprit < 0 || cause->culprit == comm->rank)
+    if (!ddl_failure_is_final(comm) || cause->culprit < 0 || cause->culprit == comm->rank)
         return;
     if (is_cut_off)
         ddl_agreement_suspect(s->agreement, cause->culprit);

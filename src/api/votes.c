@@ -1,6 +1,7 @@
 /* votes.c - the way of a call from its start to where it is performed. */
 #include "api/votes_state.h"
 
+#include "api/failure.h"
 #include "api/gpu.h"
 #include "api/issue.h"
 #include "api/turns.h"
@@ -37,8 +38,8 @@ void ddl_votes_part(ddl_comm *comm, ddl_deadline latest)
     ddl_votes *votes = comm->votes;
     if (votes == NULL || votes->ops == NULL || votes->part_by != 0)
         return;
-    if (comm->failure.failed)  /* others may not part from it any more */
-        ddl_votes_abort(comm); /* again, where there was no thread for it when that was heard */
+    if (ddl_failure_is_final(comm)) /* others may not part from it any more */
+        ddl_votes_abort(comm);      /* again, where there was no thread for it when that was heard */
     else if (votes->offload != NULL)
         votes->ops->part(votes->offload, ddl_gpu_warn);
     votes->part_by = ddl_deadline_earlier(ddl_deadline_in_ms(CLOSE_MS), latest);
@@ -139,7 +140,7 @@ bool ddl_votes_begin(ddl_comm *comm, ddl_request *request)
     } else if (!is_behind(votes, request)) {
         return false;
     }
-    if (comm->failure.failing) /* by what early frames said; it ends with that */
+    if (ddl_failure_is_known(comm)) /* by what early frames said; it ends with that */
         return true;
     if (is_first)
         ddl_list_append(&comm->world->voting, &comm->voting);
@@ -166,7 +167,7 @@ static bool go_on(ddl_comm *comm)
     bool moved = false, in_turn = true;
     DDL_LIST_FOR_EACH (link, &comm->votes->requests) {
         ddl_request *request = ddl_votes_request_of(link);
-        if (comm->failure.failing)
+        if (ddl_failure_is_known(comm))
             return true;
         if (request->stage == DDL_VOTE_HOST) {
             ddl_votes_leave(comm, request);
@@ -190,14 +191,14 @@ bool ddl_votes_progress(ddl_comm *comm)
 {
     ddl_votes *votes = comm->votes;
     bool moved = false;
-    if (comm->failure.failing)
+    if (ddl_failure_is_known(comm))
         return false;
     if (votes->nended < votes->nbegun)
         moved = ddl_votes_finish(comm);
     bool may_go_on = votes->is_heard || moved || votes->errand != NULL || ddl_votes_is_coming_up(votes) ||
                      votes->nended < votes->nbegun;
     votes->is_heard = false;
-    if (may_go_on && !comm->failure.failing && !ddl_list_empty(&votes->requests)) {
+    if (may_go_on && !ddl_failure_is_known(comm) && !ddl_list_empty(&votes->requests)) {
         ddl_votes_vote(comm);
         moved = go_on(comm) || moved;
     }

@@ -1,6 +1,7 @@
 /* votes_calls.c - calls as the library performs them. */
 #include "api/votes_state.h"
 
+#include "api/failure.h"
 #include "api/issue.h"
 
 /* ---- which it has ---- */
@@ -152,7 +153,7 @@ bool ddl_votes_finish(ddl_comm *comm)
     votes->nended = nended;
     DDL_LIST_FOR_EACH (link, &votes->requests) {
         ddl_request *request = ddl_votes_request_of(link);
-        if (comm->failure.failing || request->stage != DDL_VOTE_RUNNING || request->number >= nended)
+        if (ddl_failure_is_known(comm) || request->stage != DDL_VOTE_RUNNING || request->number >= nended)
             break;
         ddl_votes_leave(comm, request);
         ddl_votes_give_turn(votes);

@@ -143,7 +143,7 @@ static bool put_to_vote(ddl_comm *comm, ddl_request *request)
         (ddl_spoken){ 2 * request->ballot + (chosen == GPU), request->task.sequence };
     say_word(comm, -1, request->ballot, 0,
              ddl_votes_frame_about(comm, request->task.sequence, &request->task.signature));
-    for (int rank = 0; rank < comm->nranks && !comm->failure.failing; rank++)
+    for (int rank = 0; rank < comm->nranks && !ddl_failure_is_known(comm); rank++)
         check_same_call(comm, rank, request->ballot);
     return true;
 }
@@ -171,7 +171,7 @@ static void say_next(ddl_comm *comm)
             request->stage = DDL_VOTE_HOST;
         else if (votes->nballots == votes->ndecided + BESIDE || !put_to_vote(comm, request))
             return;
-        if (comm->failure.failing)
+        if (ddl_failure_is_known(comm))
             return;
     }
 }
@@ -210,7 +210,7 @@ void ddl_votes_vote(ddl_comm *comm)
         ndecided = comm->votes->ndecided;
         say_next(comm);
         decide(comm);
-    } while (comm->votes->ndecided > ndecided && !comm->failure.failing);
+    } while (comm->votes->ndecided > ndecided && !ddl_failure_is_known(comm));
 }
 
 /* ---- hearing ---- */
@@ -279,7 +279,7 @@ static bool is_sound(const ddl_comm *comm, int peer, const ddl_frame *frame, ddl
 
 void ddl_votes_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload)
 {
-    if (comm->failure.failing)
+    if (ddl_failure_is_known(comm))
         return;
     if (comm->votes == NULL || !is_sound(comm, peer, frame, payload)) {
         char who[160];

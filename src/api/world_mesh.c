@@ -12,7 +12,7 @@ static bool on_heard(void *arg, int peer, const ddl_frame *frame)
     if (comm == NULL)
         return !ddl_world_is_freed(world, id);
     int rank = comm->rank_of[peer];
-    if (rank < 0 || comm->failure.failed)
+    if (rank < 0 || ddl_failure_is_final(comm))
         return false;
     return ddl_failure_heard(comm, rank, frame);
 }
@@ -52,7 +52,7 @@ static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view p
 static bool on_unwanted(void *arg, const ddl_frame *frame)
 {
     const ddl_comm *comm = ddl_world_find(arg, frame->channel / 2);
-    return comm != NULL && (comm->failure.failing || comm->failure.failed || comm->is_abandoned ||
+    return comm != NULL && (ddl_failure_is_known(comm) || comm->is_abandoned ||
                             frame->signature.collective == DDL_SIGNATURE_FREE);
 }
 
@@ -92,7 +92,7 @@ static void on_knows(void *arg, int peer, const ddl_frame *frame, ddl_view paylo
     bool is_collective = frame->channel % 2 == DDL_CHANNEL_COLLECTIVE;
     if (rank >= 0 && ddl_votes_is_word(frame))
         ddl_votes_heard(comm, rank, frame, payload);
-    else if (rank >= 0 && is_collective && comm->sparse && !comm->failure.failed)
+    else if (rank >= 0 && is_collective && comm->sparse && !ddl_failure_is_final(comm))
         ddl_failure_knows(comm, rank, frame, payload);
 }
 
