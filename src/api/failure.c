@@ -94,6 +94,22 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
     return is_by_others(comm, notice) ? SETTLE_SPARSE_MS : SETTLE_MS;
 }
 
+/* Calls that may differ too, but that no message has compared so far. The first that differs is to be named,
+ * so everyone compares all that were in flight when the others began. */
+static void tell_calls_before(ddl_comm *comm, uint64_t sequence)
+{
+    int ntold = 0;
+    DDL_LIST_FOR_EACH (link, &comm->in_flight) {
+        ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
+        if (!ddl_request_is_collective(request) || request->told)
+            continue;
+        if (request->task.sequence >= sequence || ntold++ == TELL_MOST)
+            break;
+        request->told = true;
+        ddl_failure_tell_entered(comm, -1, request->task.sequence, &request->task.signature, true);
+    }
+}
+
 /* Of the cause that is known now: all that others need of it. */
 static void tell_all(ddl_comm *comm, bool with_cause)
 {
@@ -104,6 +120,8 @@ static void tell_all(ddl_comm *comm, bool with_cause)
         ddl_failure_is_of_calls(cause) ? ddl_failure_own_signature(comm, cause->sequence) : NULL;
     if (own != NULL)
         ddl_failure_tell_entered(comm, -1, cause->sequence, own, true);
+    if (ddl_failure_is_of_calls(cause))
+        tell_calls_before(comm, cause->sequence);
 }
 
 /* Whatever it is; and ranks that are late may have something better to say than that they are. */

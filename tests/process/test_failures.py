@@ -402,23 +402,37 @@ class Mismatched(Failures):
             self.at_once(*[(self.check, usual, odd, 2, 3, ["float32", "int32"])] * 3)
 
     def blame(self, nranks, calls, others, culprit, *words, **environment):
-        """All have the same culprit, in the first of their calls that has not succeeded."""
+        """All have the same culprit, in the first of their calls that has not succeeded. What each says of it."""
         world = self.world(nranks, DDL_TIMEOUT="10s", **environment)
         begin, end = ["init", "line"], ["wait", "barrier", "barrier", "free"]
         ranks = world.start_all(*begin, *calls, *end, others={r: [*begin, *odd, *end] for r, odd in others.items()})
         self.together(ranks, "init")
+        texts = []
         for rank in ranks:
             record = rank.next()
             while record["event"] == "started" or record["status"] == "DDL_OK":
                 record = rank.next()
             self.assertEqual((record["status"], record["culprit"]), ("DDL_EMISMATCH", culprit), rank.story())
             self.assert_names(record, f"rank {culprit}", *words)
+            texts.append(record["text"])
+        return texts
 
     def test_a_call_that_one_rank_leaves_out(self):
         """It differs from the others in each of its calls from then on; the first of them counts."""
         calls = ["+gather:166:int32:3", "+reduce:1469:int32:sum:3", "+broadcast:45:int32:0", "+broadcast:46:int32:0"]
         for _ in range(4):
             self.at_once(*[(self.blame, 4, calls, {2: calls[1:]}, 2, "gather(", "reduce(")] * 3)
+
+    def test_of_several_in_flight_the_first_that_differs_is_named(self):
+        """Whichever of them is found to differ first."""
+        same, first, second = "+barrier", "+allreduce:1000:float32:sum", "+broadcast:1000:float32:0"
+        for transport in ("shm", "tcp"):
+            for nranks in (2, 3, 5):
+                for before in ([], [same]):
+                    texts = self.blame(nranks, [*before, first, second, same], {1: [*before, second, first, same]}, 1,
+                                       DDL_TRANSPORT=transport)
+                    for text in texts:
+                        self.assertRegex(text, "rank 0 .* called allreduce.*, but rank 1 .* called broadcast")
 
     def test_all_name_the_lowest_pair_that_differs(self):
         """Whichever they hear of first, and whoever comes to the call when that is known already."""
