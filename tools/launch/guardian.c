@@ -20,8 +20,7 @@ enum {
     ORPHANED_MS = 1000, /* from SIGTERM to SIGKILL for everything, when the launcher is gone */
     NOTICE_MS = 500,    /* after Ctrl-C: ranks that have not ended are waited for in words */
     SAME_KEY_MS = 200, /* one Ctrl-C may come twice: from the terminal, and from a wrapper that forwards it */
-    KILL_AGAIN_MS = 50,
-    DRAIN_LOOK_MS = 50,
+    END_LOOK_MS = 50,  /* the most between looks at what is left of a job that ends */
     COME_LOOK_MS = 200, /* between looks at who has called ddl_init */
 };
 
@@ -163,8 +162,6 @@ static void look_for_absent(struct guardian *g, int64_t now_ns)
 {
     launch_rank *absent = NULL;
     bool some_wait = false;
-    if (now_ns < g->come_look_ns)
-        return;
     g->come_look_ns = launch_in_ms(now_ns, COME_LOOK_MS);
     for (int i = g->nranks - 1; i >= 0; i--) {
         launch_rank *rank = &g->ranks[i];
@@ -172,7 +169,7 @@ static void look_for_absent(struct guardian *g, int64_t now_ns)
         absent = rank->stayed_out ? rank : absent;
         some_wait = some_wait || (rank->running && rank->has_come);
     }
-    if (!some_wait || !awaits_absent(g))
+    if (!some_wait)
         return;
     g->outcome.absent = absent;
     on_failure(g, now_ns);
@@ -228,49 +225,104 @@ static void say_what_is_waited_for(struct guardian *g, int64_t now_ns)
     launch_sink_put(g->err, NULL, (ddl_view){ text, (size_t)bytes });
 }
 
+static void on_time_limit(struct guardian *g, int64_t now_ns)
+{
+    g->time_limit_ns = DDL_DEADLINE_NEVER;
+    if (g->flush_ms < 0)
+        launch_guardian_limit_flush(g, LAUNCH_FLUSH_MS, now_ns);
+    if (g->stage < ENDING && g->nrunning > 0) {
+        g->outcome.time_limit = true;
+        launch_guardian_stop_for(g, LAUNCH_TIME_LIMIT, now_ns);
+    }
+}
+
+enum due { SAY_NOTICE, TIME_LIMIT, END_REPORT, KILL, GIVE_UP, LOOK_FOR_ABSENT };
+
+/* What is to be done next, and in *due_ns when: here is all that waits for a time. */
+static enum due next_due(const struct guardian *g, int64_t *due_ns)
+{
+    /* The end of a stage that concerns nobody any more may lie far behind. */
+    const struct {
+        enum due what;
+        bool matters;
+        int64_t ns;
+    } timers[] = {
+        { SAY_NOTICE, g->nrunning > 0, g->notice_ns },
+        { TIME_LIMIT, true, g->time_limit_ns },
+        { END_REPORT, g->stage == REPORTING && g->nrunning > 0, g->stage_end_ns },
+        { KILL, g->stage == ENDING && g->anything_left, g->stage_end_ns },
+        { GIVE_UP, g->stage == KILLING && g->anything_left, g->stage_end_ns },
+        { LOOK_FOR_ABSENT, awaits_absent(g), g->come_look_ns },
+    };
+    enum due next = SAY_NOTICE;
+    *due_ns = DDL_DEADLINE_NEVER;
+    for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++)
+        if (timers[i].matters && timers[i].ns < *due_ns) {
+            next = timers[i].what;
+            *due_ns = timers[i].ns;
+        }
+    return next;
+}
+
+/* Each leaves its timer later, or such that it does not matter any more. */
+static void see_to(struct guardian *g, enum due what, int64_t now_ns)
+{
+    switch (what) {
+    case SAY_NOTICE:
+        say_what_is_waited_for(g, now_ns);
+        break;
+    case TIME_LIMIT:
+        on_time_limit(g, now_ns);
+        break;
+    case END_REPORT:
+        launch_guardian_end_report(g, now_ns);
+        break;
+    case KILL:
+        launch_guardian_kill(g, now_ns);
+        break;
+    case GIVE_UP:
+        launch_guardian_give_up(g);
+        break;
+    case LOOK_FOR_ABSENT:
+        look_for_absent(g, now_ns);
+        break;
+    }
+}
+
 static void on_time(struct guardian *g, int64_t now_ns)
 {
-    if (now_ns >= g->notice_ns && g->nrunning > 0)
-        say_what_is_waited_for(g, now_ns);
-    if (now_ns >= g->time_limit_ns) {
-        g->time_limit_ns = DDL_DEADLINE_NEVER;
-        if (g->flush_ms < 0)
-            launch_guardian_limit_flush(g, LAUNCH_FLUSH_MS, now_ns);
-        if (g->stage < ENDING && g->nrunning > 0) {
-            g->outcome.time_limit = true;
-            launch_guardian_stop_for(g, LAUNCH_TIME_LIMIT, now_ns);
-        }
+    int64_t due_ns;
+    enum due what = next_due(g, &due_ns);
+    while (due_ns <= now_ns) {
+        see_to(g, what, now_ns);
+        what = next_due(g, &due_ns);
     }
-    if (g->stage == REPORTING && g->nrunning > 0 && now_ns >= g->stage_end_ns)
-        launch_guardian_end_report(g, now_ns);
-    else if (g->stage == ENDING && launch_guardian_anything_left(g) && now_ns >= g->stage_end_ns)
+}
+
+/* Whether to look at the end of the job after whatever happens, and often. */
+static bool is_watched(const struct guardian *g)
+{
+    return g->nrunning == 0 || (g->stage == KILLING && g->anything_left);
+}
+
+/* Kill what has been forked since everything was killed; see to what ranks have left that have all ended. */
+static void look_at_end(struct guardian *g, int64_t now_ns)
+{
+    if (g->stage == KILLING && g->anything_left)
         launch_guardian_kill(g, now_ns);
-    else if (g->stage == KILLING && launch_guardian_anything_left(g) && now_ns >= g->stage_end_ns)
-        launch_guardian_give_up(g);
-    else if (g->stage == KILLING && launch_guardian_anything_left(g))
-        launch_guardian_kill(g, now_ns); /* also what has been forked meanwhile */
     if (g->nrunning == 0 && g->stage != GIVEN_UP)
         launch_guardian_end_leftovers(g, now_ns);
 }
 
 /* How long the loop may sleep, in milliseconds; -1: for ever. */
-static int sleep_ms(struct guardian *g, int64_t now_ns)
+static int sleep_ms(const struct guardian *g, int64_t now_ns)
 {
-    int64_t until_ns = g->nrunning > 0 ? launch_sooner(g->time_limit_ns, g->notice_ns) : DDL_DEADLINE_NEVER;
-    /* Of what on_time sees to; the end of a stage that concerns nobody any more may lie far behind. */
-    bool is_ending = (g->stage == ENDING || g->stage == KILLING) && launch_guardian_anything_left(g);
-    if ((g->stage == REPORTING && g->nrunning > 0) || is_ending)
-        until_ns = launch_sooner(until_ns, g->stage_end_ns);
-    if (g->stage == KILLING && is_ending)
-        until_ns = launch_sooner(until_ns, launch_in_ms(now_ns, KILL_AGAIN_MS));
-    if (g->nrunning == 0)
-        until_ns = launch_sooner(until_ns, launch_in_ms(now_ns, DRAIN_LOOK_MS));
-    if (awaits_absent(g))
-        until_ns = launch_sooner(until_ns, g->come_look_ns);
+    int64_t until_ns;
+    (void)next_due(g, &until_ns);
+    if (is_watched(g))
+        until_ns = launch_sooner(until_ns, launch_in_ms(now_ns, END_LOOK_MS));
     until_ns = launch_sooner(until_ns, g->held_due_ns);
-    if (until_ns == DDL_DEADLINE_NEVER)
-        return -1;
-    return ddl_deadline_left_ms(until_ns);
+    return until_ns == DDL_DEADLINE_NEVER ? -1 : ddl_deadline_left_ms(until_ns);
 }
 
 /* ---- the loop ---- */
@@ -304,17 +356,18 @@ static void turn(struct guardian *g)
         continue;
     int nended = g->nended;
     collect_ended(g, now_ns);
+    launch_guardian_update_leftovers(g);
     if (g->nended > nended && g->lifeline >= 0)
         read_lifeline(g, now_ns); /* as what ended them may have come to the launcher too */
-    look_for_absent(g, now_ns);
     launch_guardian_check_sinks(g, now_ns);
+    look_at_end(g, now_ns);
     on_time(g, now_ns);
 }
 
-static bool job_over(struct guardian *g)
+static bool job_over(const struct guardian *g)
 {
     return g->stage == GIVEN_UP ||
-           (g->nrunning == 0 && !launch_guardian_outputs_open(g) && !launch_guardian_anything_left(g));
+           (g->nrunning == 0 && !launch_guardian_outputs_open(g) && !g->anything_left);
 }
 
 /* Let the sinks write what they have; as long as it takes, unless somebody wants the job to stop. */

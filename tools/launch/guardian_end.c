@@ -58,16 +58,15 @@ bool launch_guardian_signal_all(struct guardian *g, int signal)
     return sees_all || signal_left_groups(g, signal) || g->nrunning > 0;
 }
 
-bool launch_guardian_anything_left(struct guardian *g)
+void launch_guardian_update_leftovers(struct guardian *g)
 {
-    if (g->nrunning > 0)
-        return true;
-    return g->adopts ? !g->childless : signal_left_groups(g, 0);
+    g->anything_left = g->nrunning > 0 || (g->adopts ? !g->childless : signal_left_groups(g, 0));
 }
 
 void launch_guardian_kill(struct guardian *g, int64_t now_ns)
 {
-    bool something = launch_guardian_anything_left(g);
+    launch_guardian_update_leftovers(g);
+    const bool something = g->anything_left;
     note_asked(g);
     const bool reaches = launch_guardian_signal_all(g, SIGKILL);
     if (g->stage >= KILLING)
@@ -124,7 +123,8 @@ void launch_guardian_end_leftovers(struct guardian *g, int64_t now_ns)
 {
     if (g->stage == KILLING && !g->adopts)
         forget_groups(g, now_ns);
-    if (!launch_guardian_anything_left(g)) {
+    launch_guardian_update_leftovers(g);
+    if (!g->anything_left) {
         /* What is draining ends by itself, unless a stranger holds the pipes. */
         if (!launch_guardian_is_draining(g, now_ns))
             launch_guardian_close_outputs(g);

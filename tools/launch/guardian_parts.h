@@ -21,8 +21,9 @@ struct guardian {
     const launch_options *options;
     launch_rank *ranks;
     int nranks, nrunning, nended;
-    bool adopts;    /* orphans of the job become our children */
-    bool childless; /* no child was left when we last looked */
+    bool adopts;        /* orphans of the job become our children */
+    bool childless;     /* no child was left when we last looked */
+    bool anything_left; /* any process of the job, be it one that a rank left behind, when we last looked */
     launch_exits *exits;
 
     launch_sink *out, *err; /* one and the same if both go to the same place */
@@ -73,8 +74,9 @@ void launch_guardian_signal(struct guardian *g, int signal);
 /* Everything of the job, wherever it went. False: nothing that there may be is reached. */
 bool launch_guardian_signal_all(struct guardian *g, int signal);
 
-/* Whether any process of the job is there, be it one that a rank left behind. */
-bool launch_guardian_anything_left(struct guardian *g);
+/* Look what of the job is there, after children have been waited for, and set g->anything_left. Groups that
+ * have ended are forgotten, as their numbers may be given to others. */
+void launch_guardian_update_leftovers(struct guardian *g);
 
 /* Kill everything of the job; to be called again while something is left, for what has been forked since. */
 void launch_guardian_kill(struct guardian *g, int64_t now_ns);
