@@ -50,7 +50,7 @@ static void on_signal(struct guardian *g, int signal, int64_t now_ns)
     default:
         break;
     }
-    if (g->outcome.cause == LAUNCH_RANK_FAILED && g->outcome.absent == NULL &&
+    if (g->outcome.cause == LAUNCH_RANK_FAILED && g->outcome.first == NULL &&
         launch_outcome_is_by_signal(g->ranks, g->nranks, signal, now_ns))
         g->outcome.cause = LAUNCH_ENDED;
     if (g->outcome.cause == LAUNCH_ENDED)
@@ -160,7 +160,7 @@ static bool awaits_absent(const struct guardian *g)
 
 static void look_for_absent(struct guardian *g, int64_t now_ns)
 {
-    launch_rank *absent = NULL;
+    const launch_rank *absent = NULL;
     bool some_wait = false;
     g->come_look_ns = launch_in_ms(now_ns, COME_LOOK_MS);
     for (int i = g->nranks - 1; i >= 0; i--) {
@@ -171,7 +171,7 @@ static void look_for_absent(struct guardian *g, int64_t now_ns)
     }
     if (!some_wait)
         return;
-    g->outcome.absent = absent;
+    g->outcome.first = absent;
     on_failure(g, now_ns);
 }
 
@@ -383,13 +383,21 @@ static void flush(struct guardian *g)
     launch_guardian_check_sinks(g, ddl_now_ns());
 }
 
+static void find_culprit(struct guardian *g)
+{
+    if (g->outcome.first != NULL) /* one that stayed out was found before */
+        return;
+    g->outcome.first = launch_outcome_find_culprit(g->ranks, g->nranks);
+    if (g->outcome.first != NULL)
+        launch_outcome_put_first(g->ranks, g->nranks, g->outcome.first);
+}
+
 static void supervise(struct guardian *g)
 {
     while (!job_over(g))
         turn(g);
     flush(g);
-    g->outcome.first =
-        g->outcome.absent != NULL ? g->outcome.absent : launch_outcome_first(g->ranks, g->nranks);
+    find_culprit(g);
     for (int i = g->nranks - 1; i >= 0; i--)
         if (launch_rank_log_error(&g->ranks[i]) != 0)
             g->outcome.log_cut = &g->ranks[i];

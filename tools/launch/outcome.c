@@ -10,6 +10,11 @@
 
 enum { TOGETHER_MS = 100 }; /* ends this close may have been seen in another order than they came about */
 
+static bool has_failed(const launch_rank *rank)
+{
+    return rank->order != 0 && rank->status != 0;
+}
+
 static bool crashed(const launch_rank *rank)
 {
     int signal = WIFSIGNALED(rank->status) ? WTERMSIG(rank->status) : 0;
@@ -28,50 +33,78 @@ static bool may_be_stopped(const launch_rank *rank)
     return rank->was_asked && !rank->was_exiting && WIFSIGNALED(rank->status);
 }
 
-static bool ended_together(const launch_rank *rank, const launch_rank *seen_first)
+static const launch_rank *find_seen_first(const launch_rank *ranks, int nranks)
 {
-    return rank->was_exiting || rank->ended_ns <= seen_first->ended_ns + TOGETHER_MS * DDL_NS_PER_MS;
+    const launch_rank *seen_first = NULL;
+    for (const launch_rank *rank = ranks; rank < ranks + nranks; rank++)
+        if (has_failed(rank) && (seen_first == NULL || is_earlier(rank, seen_first)))
+            seen_first = rank;
+    return seen_first;
 }
 
-launch_rank *launch_outcome_first(launch_rank *ranks, int nranks)
+/* Whether the rank failed by itself, and so close to the one that was seen first that it may have been before
+ * it. */
+static bool failed_together(const launch_rank *rank, const launch_rank *seen_first)
 {
-    launch_rank *seen_first = NULL, *first_crashed = NULL, *different = NULL;
-    int least = 0;
-    for (int i = 0; i < nranks; i++) {
-        launch_rank *rank = &ranks[i];
-        if (rank->order == 0 || rank->status == 0)
-            continue;
-        least = least == 0 || rank->order < least ? rank->order : least;
-        if (seen_first == NULL || is_earlier(rank, seen_first))
-            seen_first = rank;
-    }
-    if (seen_first == NULL)
-        return NULL;
-    int ntogether = 0, nlike_first = 0;
-    for (int i = 0; i < nranks; i++) {
-        launch_rank *rank = &ranks[i];
-        if (rank->order == 0 || rank->status == 0 || (rank != seen_first && may_be_stopped(rank)) ||
-            !ended_together(rank, seen_first))
+    if (rank == seen_first)
+        return true;
+    return has_failed(rank) && !may_be_stopped(rank) &&
+           (rank->was_exiting || rank->ended_ns <= seen_first->ended_ns + TOGETHER_MS * DDL_NS_PER_MS);
+}
+
+static const launch_rank *find_crashed(const launch_rank *ranks, int nranks, const launch_rank *seen_first)
+{
+    const launch_rank *found = NULL;
+    for (const launch_rank *rank = ranks; rank < ranks + nranks; rank++)
+        if (failed_together(rank, seen_first) && crashed(rank) &&
+            (found == NULL || rank->order < found->order))
+            found = rank;
+    return found;
+}
+
+/* The only one that ended in another way than the one that was seen first, and so than all others; NULL:
+ * there is none, or it is one of two. */
+static const launch_rank *find_different(const launch_rank *ranks, int nranks, const launch_rank *seen_first)
+{
+    const launch_rank *different = NULL;
+    int ntogether = 0, ndifferent = 0;
+    for (const launch_rank *rank = ranks; rank < ranks + nranks; rank++) {
+        if (!failed_together(rank, seen_first))
             continue;
         ntogether++;
         if (rank->status == seen_first->status)
-            nlike_first++;
-        else
-            different = rank;
-        if (crashed(rank) && (first_crashed == NULL || rank->order < first_crashed->order))
-            first_crashed = rank;
+            continue;
+        ndifferent++;
+        different = rank;
     }
-    bool one_differs = ntogether > 2 && nlike_first == ntogether - 1;
-    launch_rank *first = first_crashed != NULL ? first_crashed : one_differs ? different : seen_first;
-    first->order = least;
-    return first;
+    return ntogether > 2 && ndifferent == 1 ? different : NULL;
+}
+
+const launch_rank *launch_outcome_find_culprit(const launch_rank *ranks, int nranks)
+{
+    const launch_rank *seen_first = find_seen_first(ranks, nranks), *culprit;
+    if (seen_first == NULL)
+        return NULL;
+    if ((culprit = find_crashed(ranks, nranks, seen_first)) != NULL)
+        return culprit;
+    if ((culprit = find_different(ranks, nranks, seen_first)) != NULL)
+        return culprit;
+    return seen_first;
+}
+
+void launch_outcome_put_first(launch_rank *ranks, int nranks, const launch_rank *culprit)
+{
+    launch_rank *first = &ranks[culprit - ranks];
+    for (int i = 0; i < nranks; i++)
+        if (has_failed(&ranks[i]) && ranks[i].order < first->order)
+            first->order = ranks[i].order;
 }
 
 bool launch_outcome_is_by_signal(const launch_rank *ranks, int nranks, int signal, int64_t now_ns)
 {
     for (int i = 0; i < nranks; i++) {
         const launch_rank *rank = &ranks[i];
-        if (rank->order == 0 || rank->status == 0)
+        if (!has_failed(rank))
             continue;
         if (!WIFSIGNALED(rank->status) || WTERMSIG(rank->status) != signal ||
             now_ns > rank->ended_ns + TOGETHER_MS * DDL_NS_PER_MS)
@@ -105,7 +138,7 @@ int launch_outcome_exit_code(const launch_outcome *outcome)
         return lost_output(outcome) || outcome->nunkillable > 0 || outcome->has_unseen ? LAUNCH_EXIT_FAILED
                                                                                        : 0;
     case LAUNCH_RANK_FAILED:
-        return first == outcome->absent ? 1 : launch_exit_code(first->status);
+        return first->stayed_out ? 1 : launch_exit_code(first->status);
     case LAUNCH_SIGNALLED:
         if (first == NULL) /* all ended well on being asked */
             return outcome->output_cut ? 128 + outcome->signal : 0;

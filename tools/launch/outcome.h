@@ -25,11 +25,10 @@ typedef enum launch_cause {
 
 typedef struct launch_outcome {
     launch_cause cause;
-    int signal;          /* that the launcher got, if LAUNCH_SIGNALLED */
-    launch_rank *first;  /* that failed; NULL: none */
-    launch_rank *absent; /* that is the one, as it has ended with 0 without ddl_init, where others waited */
-    int os_errno;        /* if LAUNCH_NOT_STARTED */
-    ddl_error error;     /* if LAUNCH_DEFECT */
+    int signal;               /* that the launcher got, if LAUNCH_SIGNALLED */
+    const launch_rank *first; /* that failed, or that stayed out where others waited for it; NULL: none */
+    int os_errno;             /* if LAUNCH_NOT_STARTED */
+    ddl_error error;          /* if LAUNCH_DEFECT */
     bool time_limit, all_killed, output_cut;
     bool killed_on_request;     /* if all_killed: at a second Ctrl-C, not for want of time */
     int write_error;            /* errno of output that could not be written; 0: none */
@@ -42,12 +41,14 @@ typedef struct launch_outcome {
 /*
  * The rank that failed first; NULL: none failed. A process that ends closes its connections a moment before
  * its end can be seen, and on a busy machine those who then fail too may be seen to end before it. So of
- * ranks that ended together, or were about to when the first end was seen, the first is one that crashed, or
- * else the only one that ended in another way than all others, or else the one that was seen first. Whoever
- * was asked to end by the launcher comes behind all who ended before that. The rank found takes the lowest
- * order.
+ * ranks that ended together, or were about to when the first end was seen, it is one that crashed, or else
+ * the only one that ended in another way than all others, or else the one that was seen first. Whoever was
+ * asked to end by the launcher comes behind all who ended before that.
  */
-launch_rank *launch_outcome_first(launch_rank *ranks, int nranks);
+const launch_rank *launch_outcome_find_culprit(const launch_rank *ranks, int nranks);
+
+/* Give the culprit the lowest order of all that have failed. */
+void launch_outcome_put_first(launch_rank *ranks, int nranks, const launch_rank *culprit);
 
 /* Whether all ranks that have failed did so just now, by this signal: then it was sent to all processes of
  * the job, as schedulers do, and none of them failed by itself. */

@@ -31,7 +31,7 @@ static void say_first(ddl_bytes *text, const launch_job *job, const launch_rank 
     ddl_host_name(host);
     say(text, "ddl-launch: rank %d on %s (pid %ld) failed first%s: ", first->rank, host, (long)first->pid,
         job->options->nnodes > 1 ? " on this node" : "");
-    if (first->status == 0) {
+    if (first->stayed_out) {
         say(text, "it ended with 0 before ddl_init, where others wait for it\n");
         return;
     }
