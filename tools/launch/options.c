@@ -3,10 +3,10 @@
 
 #include "foreign_flags.h"
 #include "gpus.h"
+#include "options_guess.h"
 
 #include "base/assert.h"
 #include "base/decimal.h"
-#include "base/spelling.h"
 #include "io/host.h"
 
 #include <ctype.h>
@@ -310,59 +310,18 @@ static const struct flag *find_flag(const char *argument, const char **value)
     return NULL;
 }
 
-static size_t same_beginning(const char *one, const char *other)
-{
-    size_t bytes = 0;
-    while (one[bytes] != '\0' && one[bytes] == other[bytes])
-        bytes++;
-    return bytes;
-}
-
-/* How far a word is from a name, or from as much of its beginning as was written. */
-static int misspelt(const char *word, const char *name)
-{
-    char begun[DDL_SPELLING_BYTES];
-    snprintf(begun, sizeof begun, "%.*s", (int)strlen(word), name);
-    int of_all = ddl_spelling_distance(word, name), of_beginning = ddl_spelling_distance(word, begun);
-    return of_all < of_beginning ? of_all : of_beginning;
-}
-
-/* The flag that was perhaps meant: misspelt, or not written to its end; NULL: none comes near. */
-static const struct flag *guess_flag(const char *argument)
-{
-    enum { TELLING = 4 }; /* letters at the beginning, from which on the rest may be anything */
-    char word[DDL_SPELLING_BYTES];
-    const char *name = argument + strspn(argument, "-");
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(name, "="), name);
-    for (char *at = word; *at != '\0'; at++)
-        if (*at == '-')
-            *at = '_';
-    if (strlen(word) == 1) /* too little to go by */
-        return NULL;
-    const struct flag *nearest = &flags[0], *begun = &flags[0];
-    int least = misspelt(word, nearest->name);
-    for (int i = 1; i < NFLAGS; i++) {
-        int distance = misspelt(word, flags[i].name);
-        nearest = distance < least ? &flags[i] : nearest;
-        least = distance < least ? distance : least;
-        if (same_beginning(word, flags[i].name) > same_beginning(word, begun->name))
-            begun = &flags[i];
-    }
-    if (ddl_spelling_is_near(least, (int)strlen(word)))
-        return nearest;
-    size_t same = same_beginning(word, begun->name);
-    return same >= TELLING || (same > 1 && word[same] == '\0') ? begun : NULL;
-}
-
 static ddl_status unknown_flag(const char *argument, ddl_error *err)
 {
     char known[360] = "", guess[64] = "";
     const char *instead = launch_instead_of_foreign(argument);
     if (instead != NULL)
         return DDL_FAIL(err, DDL_EINVAL, "%.60s is another launcher's; here: %s", argument, instead);
-    const struct flag *meant = guess_flag(argument);
-    if (meant != NULL)
-        snprintf(guess, sizeof guess, " (did you mean --%s?)", meant->name);
+    const char *names[NFLAGS];
+    for (int i = 0; i < NFLAGS; i++)
+        names[i] = flags[i].name;
+    const int meant = launch_options_guess(argument, names, NFLAGS);
+    if (meant >= 0)
+        snprintf(guess, sizeof guess, " (did you mean --%s?)", names[meant]);
     for (int i = 0; i < NFLAGS; i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%.*s --%s",
