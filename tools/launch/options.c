@@ -15,9 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Read value into *options; false if it is not what the flag accepts. */
-typedef bool read_value(launch_options *options, const char *value);
-
 static bool read_whole(const char *value, long least, long most, int *number)
 {
     char *end;
@@ -61,33 +58,6 @@ static bool read_nnodes(launch_options *options, const char *value)
     return read_whole(value, 1, LAUNCH_MAX_NODES, &options->nnodes);
 }
 
-static bool read_node_rank(launch_options *options, const char *value)
-{
-    return read_whole(value, 0, LAUNCH_MAX_NODES - 1, &options->node_rank);
-}
-
-static bool read_master_addr(launch_options *options, const char *value)
-{
-    return read_word(value, &options->master_addr);
-}
-
-static bool read_master_port(launch_options *options, const char *value)
-{
-    return read_whole(value, 0, 65535, &options->master_port);
-}
-
-static bool read_standalone(launch_options *options, const char *value)
-{
-    (void)value;
-    return options->standalone = true;
-}
-
-static bool read_gloo(launch_options *options, const char *value)
-{
-    (void)value;
-    return options->cpu_only = true;
-}
-
 static const char *const gpu_policies[] = { NULL, "local_rank", "exclusive", "none" };
 
 const char *launch_gpu_policy_name(launch_gpu_policy policy)
@@ -105,29 +75,10 @@ static bool read_gpu_policy(launch_options *options, const char *value)
     return false;
 }
 
-static bool read_no_prefix(launch_options *options, const char *value)
-{
-    (void)value;
-    options->prefix = false;
-    return true;
-}
-
-static bool read_log_dir(launch_options *options, const char *value)
-{
-    options->log_dir = value;
-    return value[0] != '\0';
-}
-
 static bool read_security(launch_options *options, const char *value)
 {
     options->security = value;
     return strcmp(value, "auth") == 0 || strcmp(value, "tls") == 0 || strcmp(value, "off") == 0;
-}
-
-static bool read_secret_file(launch_options *options, const char *value)
-{
-    options->secret_file = value;
-    return value[0] != '\0';
 }
 
 static bool read_on_failure(launch_options *options, const char *value)
@@ -146,11 +97,6 @@ static bool read_timeout(launch_options *options, const char *value)
     return ddl_duration_parse(value, &options->timeout_ms) && options->timeout_ms > 0;
 }
 
-static bool read_role(launch_options *options, const char *value)
-{
-    return read_word(value, &options->role);
-}
-
 static bool read_run_id(launch_options *options, const char *value)
 {
     if (strcmp(value, "none") == 0) {
@@ -166,98 +112,94 @@ static bool read_max_restarts(launch_options *options, const char *value)
     return strcmp(value, "0") == 0;
 }
 
-static bool read_no_python(launch_options *options, const char *value)
-{
-    (void)options;
-    (void)value;
-    return true;
-}
-
-static bool read_dry_run(launch_options *options, const char *value)
-{
-    (void)value;
-    options->action = LAUNCH_ACTION_DRY_RUN;
-    return true;
-}
-
-static bool read_check(launch_options *options, const char *value)
-{
-    (void)value;
-    return options->check = true;
-}
-
-static bool read_help(launch_options *options, const char *value)
-{
-    (void)value;
-    options->action = LAUNCH_ACTION_HELP;
-    return true;
-}
-
-static bool read_version(launch_options *options, const char *value)
-{
-    (void)value;
-    options->action = LAUNCH_ACTION_VERSION;
-    return true;
-}
+enum kind {
+    FLAG_IGNORED, /* takes no value, as the next two */
+    FLAG_BOOL,
+    FLAG_ACTION,
+    FLAG_TEXT, /* anything but nothing */
+    FLAG_WORD,
+    FLAG_WHOLE,
+    FLAG_CALL, /* a function reads it */
+};
 
 static const struct flag {
     const char *name;     /* without dashes, with underscores */
     const char *shorts;   /* other spellings, each between blanks; "" if none */
     const char *value;    /* what --help calls its value; NULL if it takes none */
     const char *accepted; /* which values, in words; NULL if it takes none */
-    read_value *read;
     const char *help;
+    enum kind kind;
+    size_t offset; /* in launch_options: of the bool, text or int that it sets */
+    int least, most;
+    launch_action action;
+    bool (*read)(launch_options *options, const char *value); /* false: it does not accept that value */
 } flags[] = {
+#define SETS(kind_, field) .kind = FLAG_##kind_, .offset = offsetof(launch_options, field)
+#define ACTS(action_)      .kind = FLAG_ACTION, .action = action_
+#define CALLS(function)    .kind = FLAG_CALL, .read = function
     { "nproc_per_node", " -np -n ", "N|auto|gpu|cpu",
       "a number from 1 to 4096, gpu (the GPUs), cpu (the usable CPUs), or auto (the GPUs if there are any, "
       "else the "
       "CPUs)",
-      read_nproc,
-      "processes to start on this node; auto: as many as it has GPUs, or usable CPUs without any (1)" },
-    { "nnodes", "", "N", "a number from 1 to 65536", read_nnodes,
-      "nodes of the job; ddl-launch runs once on each (1)" },
-    { "node_rank", "", "I", "a number from 0 to nnodes - 1", read_node_rank,
-      "which of the nodes this is; needed with several" },
-    { "master_addr", "", "ADDRESS", "a host name or address", read_master_addr,
-      "where rank 0 can be reached; needed with several nodes (127.0.0.1 with one)" },
+      "processes to start on this node; auto: as many as it has GPUs, or usable CPUs without any (1)",
+      CALLS(read_nproc) },
+    { "nnodes", "", "N", "a number from 1 to 65536", "nodes of the job; ddl-launch runs once on each (1)",
+      CALLS(read_nnodes) },
+    { "node_rank", "", "I", "a number from 0 to nnodes - 1",
+      "which of the nodes this is; needed with several", SETS(WHOLE, node_rank), .least = 0,
+      .most = LAUNCH_MAX_NODES - 1 },
+    { "master_addr", "", "ADDRESS", "a host name or address",
+      "where rank 0 can be reached; needed with several nodes (127.0.0.1 with one)",
+      SETS(WORD, master_addr) },
     { "master_port", "", "PORT", "a number from 1 to 65535, or with one node 0 for any free port",
-      read_master_port, "port on which rank 0 can be reached (one node: any free one; several: 29500)" },
-    { "standalone", "", NULL, NULL, read_standalone,
-      "one node, with an address and port of its own; the default" },
-    { "gloo", "", NULL, NULL, read_gloo,
-      "CPU only: hide GPUs from the processes (CUDA_VISIBLE_DEVICES is empty)" },
-    { "gpu_policy", "", "WHICH", "local_rank, exclusive or none", read_gpu_policy,
+      "port on which rank 0 can be reached (one node: any free one; several: 29500)",
+      SETS(WHOLE, master_port), .least = 0, .most = 65535 },
+    { "standalone", "", NULL, NULL, "one node, with an address and port of its own; the default",
+      SETS(BOOL, standalone) },
+    { "gloo", "", NULL, NULL, "CPU only: hide GPUs from the processes (CUDA_VISIBLE_DEVICES is empty)",
+      SETS(BOOL, cpu_only) },
+    { "gpu_policy", "", "WHICH", "local_rank, exclusive or none",
       "the GPUs of a process. local_rank: it sees all, and LOCAL_RANK tells ddl_local_device its own (the "
       "default); "
-      "exclusive: it sees its own alone; none: it sees all, and has none of its own" },
-    { "on_failure", "", "stop|continue", "stop or continue", read_on_failure,
-      "when a process fails: stop the others after 1 s (the default), or let them go on" },
-    { "grace", "", "SECONDS", "seconds, or a number with a unit: 500ms, 5min", read_grace,
-      "time between asking a process to end (SIGTERM) and killing it (10)" },
-    { "timeout", "", "SECONDS", "seconds above 0, or a number with a unit: 500ms, 5min", read_timeout,
-      "stop the job after this time, with exit code 124 (no limit)" },
-    { "no_prefix", "", NULL, NULL, read_no_prefix, "pass output on without \"[rank] \" before each line" },
-    { "log_dir", "", "DIR", "the name of a directory", read_log_dir,
-      "also write DIR/rank_N/stdout and DIR/rank_N/stderr" },
-    { "security", "", "auth|tls|off", "auth, tls or off", read_security,
+      "exclusive: it sees its own alone; none: it sees all, and has none of its own",
+      CALLS(read_gpu_policy) },
+    { "on_failure", "", "stop|continue", "stop or continue",
+      "when a process fails: stop the others after 1 s (the default), or let them go on",
+      CALLS(read_on_failure) },
+    { "grace", "", "SECONDS", "seconds, or a number with a unit: 500ms, 5min",
+      "time between asking a process to end (SIGTERM) and killing it (10)", CALLS(read_grace) },
+    { "timeout", "", "SECONDS", "seconds above 0, or a number with a unit: 500ms, 5min",
+      "stop the job after this time, with exit code 124 (no limit)", CALLS(read_timeout) },
+    { "no_prefix", "", NULL, NULL, "pass output on without \"[rank] \" before each line",
+      SETS(BOOL, no_prefix) },
+    { "log_dir", "", "DIR", "the name of a directory", "also write DIR/rank_N/stdout and DIR/rank_N/stderr",
+      SETS(TEXT, log_dir) },
+    { "security", "", "auth|tls|off", "auth, tls or off",
       "whether ranks prove to each other that they belong to the job, and encrypt (auth, or as DDL_SECURITY "
-      "says)" },
-    { "secret_file", "", "FILE", "the name of a file", read_secret_file,
-      "the secret with which they do; one node: made by itself; several: ~/.ddl/secret of this user" },
-    { "role", "", "NAME", "a word", read_role, "value of ROLE_NAME (default)" },
-    { "rdzv_id", "", "ID", "a word", read_run_id,
+      "says)",
+      CALLS(read_security) },
+    { "secret_file", "", "FILE", "the name of a file",
+      "the secret with which they do; one node: made by itself; several: ~/.ddl/secret of this user",
+      SETS(TEXT, secret_file) },
+    { "role", "", "NAME", "a word", "value of ROLE_NAME (default)", SETS(WORD, role) },
+    { "rdzv_id", "", "ID", "a word",
       "the job's name, the same on every node, by which jobs with one address and one secret are told apart; "
-      "value of TORCHELASTIC_RUN_ID (none)" },
-    { "max_restarts", "", "0", "0: a job that failed is not restarted", read_max_restarts,
-      "accepted for scripts that pass it" },
-    { "no_python", "", NULL, NULL, read_no_python,
-      "accepted for scripts that pass it: PROGRAM is always run as it is" },
-    { "check", "", NULL, NULL, read_check,
-      "instead of a PROGRAM: look whether a job started so could run, and how fast its links are" },
-    { "dry_run", "", NULL, NULL, read_dry_run,
-      "print the environment and command of each process, and start nothing" },
-    { "help", " -h ", NULL, NULL, read_help, "this text" },
-    { "version", " -V ", NULL, NULL, read_version, "the version" },
+      "value of TORCHELASTIC_RUN_ID (none)",
+      CALLS(read_run_id) },
+    { "max_restarts", "", "0", "0: a job that failed is not restarted", "accepted for scripts that pass it",
+      CALLS(read_max_restarts) },
+    { "no_python", "", NULL, NULL, "accepted for scripts that pass it: PROGRAM is always run as it is",
+      .kind = FLAG_IGNORED },
+    { "check", "", NULL, NULL,
+      "instead of a PROGRAM: look whether a job started so could run, and how fast its links are",
+      SETS(BOOL, check) },
+    { "dry_run", "", NULL, NULL, "print the environment and command of each process, and start nothing",
+      ACTS(LAUNCH_ACTION_DRY_RUN) },
+    { "help", " -h ", NULL, NULL, "this text", ACTS(LAUNCH_ACTION_HELP) },
+    { "version", " -V ", NULL, NULL, "the version", ACTS(LAUNCH_ACTION_VERSION) },
+#undef SETS
+#undef ACTS
+#undef CALLS
 };
 
 enum { NFLAGS = sizeof flags / sizeof flags[0] };
@@ -331,6 +273,32 @@ static ddl_status unknown_flag(const char *argument, ddl_error *err)
     return DDL_FAIL(err, DDL_EINVAL, "unknown flag %.60s%s; accepted are%s", argument, guess, known);
 }
 
+/* False: it is not what the flag accepts. */
+static bool apply(const struct flag *flag, const char *value, launch_options *options)
+{
+    void *field = (char *)options + flag->offset;
+    switch (flag->kind) {
+    case FLAG_IGNORED:
+        return true;
+    case FLAG_BOOL:
+        return *(bool *)field = true;
+    case FLAG_ACTION:
+        options->action = flag->action;
+        return true;
+    case FLAG_TEXT:
+        *(const char **)field = value;
+        return value[0] != '\0';
+    case FLAG_WORD:
+        return read_word(value, field);
+    case FLAG_WHOLE:
+        return read_whole(value, flag->least, flag->most, field);
+    case FLAG_CALL:
+        return flag->read(options, value);
+    }
+    DDL_ASSERT(!"a kind of flag");
+    return false;
+}
+
 /* Read argv up to the program; *next is where the program begins. */
 static ddl_status read_flags(int argc, char **argv, launch_options *options, int *next, ddl_error *err)
 {
@@ -350,7 +318,7 @@ static ddl_status read_flags(int argc, char **argv, launch_options *options, int
                 return DDL_FAIL(err, DDL_EINVAL, "--%s needs a value: %s", flag->name, flag->accepted);
             value = argv[at++];
         }
-        if (!flag->read(options, value))
+        if (!apply(flag, value, options))
             return DDL_FAIL(err, DDL_EINVAL, "--%s %.60s: accepted is %s", flag->name, value, flag->accepted);
         if (options->action == LAUNCH_ACTION_HELP || options->action == LAUNCH_ACTION_VERSION)
             break;
@@ -466,7 +434,7 @@ static ddl_status settle_check(launch_options *options, bool nproc_given, int nw
                         "--check starts no program, but %.60s is given; leave one of them out", words[0]);
     if (!nproc_given && options->nnodes == 1)
         options->nproc_per_node = 2;
-    options->prefix = false;
+    options->no_prefix = true;
     options->check_command[0] = (char *)"ddl-check"; /* nobody writes into it */
     options->command = options->check_command;
     return DDL_OK;
@@ -498,7 +466,6 @@ ddl_status launch_options_parse(int argc, char **argv, launch_options *options, 
                                  .master_port = PORT_NOT_GIVEN,
                                  .role = "default",
                                  .stop_on_failure = true,
-                                 .prefix = true,
                                  .grace_ms = 10000 };
     int next = 1;
     DDL_TRY(read_flags(argc, argv, options, &next, err));

@@ -39,7 +39,7 @@ typedef struct launch_options {
     const char *run_id; /* NULL: none */
     launch_gpu_policy gpu_policy;
     bool check; /* command is what --check runs */
-    bool standalone, cpu_only, stop_on_failure, prefix;
+    bool standalone, cpu_only, stop_on_failure, no_prefix;
     int64_t grace_ms, timeout_ms; /* timeout_ms 0: no limit */
     const char *log_dir;          /* NULL: none */
     const char *security;         /* NULL: as DDL_SECURITY says */

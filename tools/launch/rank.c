@@ -38,8 +38,8 @@ static void init_output(launch_output *output, launch_rank *rank, const launch_o
                                .log_fd = -1,
                                .sink = sink,
                                .tail = &rank->tail,
-                               .raw = !options->prefix && options->nproc_per_node == 1,
-                               .prefix = options->prefix ? rank->prefix : "" };
+                               .raw = options->no_prefix && options->nproc_per_node == 1,
+                               .prefix = options->no_prefix ? "" : rank->prefix };
 }
 
 void launch_rank_init(launch_rank *rank, const launch_options *options, int local, launch_sink *out,
