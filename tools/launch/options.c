@@ -35,20 +35,18 @@ static bool read_word(const char *value, const char **word)
     return value[0] != '\0';
 }
 
-/* Values of --nproc_per_node that are counted when all flags are known. */
-enum { NPROC_NOT_GIVEN = -1, NPROC_AUTO = -2, NPROC_CPUS = -3, NPROC_GPUS = -4 };
-
 static bool read_nproc(launch_options *options, const char *value)
 {
     static const struct {
         const char *name;
-        int counted;
-    } names[] = { { "auto", NPROC_AUTO }, { "cpu", NPROC_CPUS }, { "gpu", NPROC_GPUS } };
+        launch_nproc_rule rule;
+    } names[] = { { "auto", LAUNCH_NPROC_AUTO }, { "cpu", LAUNCH_NPROC_CPUS }, { "gpu", LAUNCH_NPROC_GPUS } };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(value, names[i].name) == 0) {
-            options->nproc_per_node = names[i].counted;
+            options->nproc_rule = names[i].rule;
             return true;
         }
+    options->nproc_rule = LAUNCH_NPROC_NUMBER;
     return read_whole(value, 1, LAUNCH_MAX_NPROC, &options->nproc_per_node);
 }
 
@@ -387,21 +385,30 @@ static const char *because(const launch_gpu_answer *shown)
 
 static ddl_status count_processes(launch_options *options, const launch_gpu_answer *shown, ddl_error *err)
 {
-    int wanted = options->nproc_per_node, cpus = ddl_host_cpus(NULL), gpus = shown->gpus;
-    if (wanted > 0)
-        return DDL_OK;
-    if (wanted == NPROC_GPUS && gpus == 0)
-        return DDL_FAIL(
-            err, DDL_EINVAL,
-            "--nproc_per_node gpu: this node has no GPU that CUDA shows to processes%s%s%s; auto takes the "
-            "CPUs then",
-            options->cpu_only ? " with --gloo" : "", because(shown), shown->failure);
-    if (wanted == NPROC_NOT_GIVEN)
+    const bool none = shown->gpus == 0;
+    const int cpus = ddl_host_cpus(NULL), cpus_used = cpus < LAUNCH_MAX_NPROC ? cpus : LAUNCH_MAX_NPROC;
+    switch (options->nproc_rule) {
+    case LAUNCH_NPROC_NOT_GIVEN:
         options->nproc_per_node = 1;
-    else if (wanted != NPROC_CPUS && gpus > 0)
-        options->nproc_per_node = gpus;
-    else
-        options->nproc_per_node = cpus < LAUNCH_MAX_NPROC ? cpus : LAUNCH_MAX_NPROC;
+        break;
+    case LAUNCH_NPROC_NUMBER:
+        break;
+    case LAUNCH_NPROC_AUTO:
+        options->nproc_per_node = none ? cpus_used : shown->gpus;
+        break;
+    case LAUNCH_NPROC_CPUS:
+        options->nproc_per_node = cpus_used;
+        break;
+    case LAUNCH_NPROC_GPUS:
+        if (none)
+            return DDL_FAIL(
+                err, DDL_EINVAL,
+                "--nproc_per_node gpu: this node has no GPU that CUDA shows to processes%s%s%s; auto takes "
+                "the CPUs then",
+                options->cpu_only ? " with --gloo" : "", because(shown), shown->failure);
+        options->nproc_per_node = shown->gpus;
+        break;
+    }
     return DDL_OK;
 }
 
@@ -409,7 +416,8 @@ static ddl_status count_processes(launch_options *options, const launch_gpu_answ
 static ddl_status settle_processes(launch_options *options, ddl_error *err)
 {
     bool exclusive = options->gpu_policy == LAUNCH_GPU_EXCLUSIVE;
-    bool asks = exclusive || options->nproc_per_node == NPROC_AUTO || options->nproc_per_node == NPROC_GPUS;
+    bool asks =
+        exclusive || options->nproc_rule == LAUNCH_NPROC_AUTO || options->nproc_rule == LAUNCH_NPROC_GPUS;
     if (exclusive && options->cpu_only)
         return DDL_FAIL(err, DDL_EINVAL,
                         "--gpu_policy exclusive and --gloo contradict each other; give one of them");
@@ -426,13 +434,12 @@ static ddl_status settle_processes(launch_options *options, ddl_error *err)
 }
 
 /* There is something to check between two processes at least. */
-static ddl_status settle_check(launch_options *options, bool nproc_given, int nwords, char **words,
-                               ddl_error *err)
+static ddl_status settle_check(launch_options *options, int nwords, char **words, ddl_error *err)
 {
     if (nwords > 0)
         return DDL_FAIL(err, DDL_EINVAL,
                         "--check starts no program, but %.60s is given; leave one of them out", words[0]);
-    if (!nproc_given && options->nnodes == 1)
+    if (options->nproc_rule == LAUNCH_NPROC_NOT_GIVEN && options->nnodes == 1)
         options->nproc_per_node = 2;
     options->no_prefix = true;
     options->check_command[0] = (char *)"ddl-check"; /* nobody writes into it */
@@ -460,7 +467,6 @@ ddl_status launch_options_parse(int argc, char **argv, launch_options *options, 
     DDL_ASSERT(argc >= 0);
     enum { PORT_NOT_GIVEN = -1 };
     *options = (launch_options){ .action = LAUNCH_ACTION_RUN,
-                                 .nproc_per_node = NPROC_NOT_GIVEN,
                                  .nnodes = 1,
                                  .node_rank = -1,
                                  .master_port = PORT_NOT_GIVEN,
@@ -471,14 +477,13 @@ ddl_status launch_options_parse(int argc, char **argv, launch_options *options, 
     DDL_TRY(read_flags(argc, argv, options, &next, err));
     if (options->action == LAUNCH_ACTION_HELP || options->action == LAUNCH_ACTION_VERSION)
         return DDL_OK;
-    bool nproc_given = options->nproc_per_node != NPROC_NOT_GIVEN;
     DDL_TRY(settle_processes(options, err));
     bool port_given = options->master_port != PORT_NOT_GIVEN;
     if (!port_given)
         options->master_port = 0;
     DDL_TRY(settle(options, port_given, err));
     if (options->check)
-        return settle_check(options, nproc_given, argc - next, argv + next, err);
+        return settle_check(options, argc - next, argv + next, err);
     if (next >= argc)
         return DDL_FAIL(err, DDL_EINVAL,
                         "no program to start; use: ddl-launch [FLAGS] PROGRAM [ARGUMENTS] "

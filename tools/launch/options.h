@@ -22,6 +22,15 @@ typedef enum launch_action {
     LAUNCH_ACTION_VERSION
 } launch_action;
 
+/* How many processes to start; all but a number is counted when the flags are known. */
+typedef enum launch_nproc_rule {
+    LAUNCH_NPROC_NOT_GIVEN, /* one */
+    LAUNCH_NPROC_NUMBER,
+    LAUNCH_NPROC_AUTO, /* the GPUs, or the CPUs if there are none */
+    LAUNCH_NPROC_CPUS,
+    LAUNCH_NPROC_GPUS
+} launch_nproc_rule;
+
 typedef enum launch_gpu_policy {
     LAUNCH_GPU_NOT_GIVEN, /* as local_rank, and nothing is set */
     LAUNCH_GPU_LOCAL_RANK,
@@ -31,6 +40,7 @@ typedef enum launch_gpu_policy {
 
 typedef struct launch_options {
     launch_action action;
+    launch_nproc_rule nproc_rule;
     int nproc_per_node, nnodes, node_rank; /* node_rank is -1 until it is known */
     bool nnodes_given;                     /* one is a decision as well */
     const char *master_addr;
