@@ -158,12 +158,6 @@ bool sim_read_rank(const char *text, void *rank)
     return sim_parse_int(text, 0, SIM_MOST_RANKS - 1, rank);
 }
 
-bool sim_read_text(const char *text, void *pointer)
-{
-    *(const char **)pointer = text;
-    return true;
-}
-
 typedef struct unit {
     const char *name;
     double factor;

@@ -39,7 +39,6 @@ int sim_read_options(int argc, char **argv, const sim_option options[], void (*h
 /* For options. False: the text is not of this kind. */
 bool sim_read_ranks(const char *text, void *nranks);      /* an int, from 1 to SIM_MOST_RANKS */
 bool sim_read_rank(const char *text, void *rank);         /* an int from 0 on, less than that */
-bool sim_read_text(const char *text, void *pointer);      /* anything: a const char * */
 bool sim_read_size(const char *text, void *bytes);        /* a size_t; "1M", "64KiB": powers of 1024 */
 bool sim_read_time_ns(const char *text, void *ns);        /* a double; "20us"; plain: seconds */
 bool sim_read_rate(const char *text, void *bytes_per_ns); /* a double; "25Gbit", "10GB": powers of 1000 */
