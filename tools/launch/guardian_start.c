@@ -10,18 +10,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool same_file(int a, int b)
-{
-    struct stat first, second;
-    return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
-}
-
 /* One that the launcher found closed is not. */
 static bool is_writable(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
     return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* Whether what ranks write to their two streams goes to one place, where two writers would tear lines. */
+static bool outputs_meet(void)
+{
+    struct stat out, err;
+    return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
+           out.st_ino == err.st_ino && is_writable(STDOUT_FILENO) == is_writable(STDERR_FILENO);
 }
 
 static ddl_status make_rooms(struct guardian *g, ddl_error *err)
@@ -42,9 +43,7 @@ static ddl_status open_output(struct guardian *g, ddl_error *err)
     fcntl(g->wake[1], F_SETFL, O_NONBLOCK);
     launch_signals_children(g->wake[1]);
     DDL_TRY(launch_sink_create(STDOUT_FILENO, g->wake[1], &g->out, err));
-    if (same_file(STDOUT_FILENO, STDERR_FILENO) &&
-        is_writable(STDOUT_FILENO) ==
-            is_writable(STDERR_FILENO)) { /* two writers would tear each other's lines */
+    if (outputs_meet()) {
         g->err = g->out;
         return DDL_OK;
     }

@@ -494,16 +494,19 @@ ddl_status launch_options_parse(int argc, char **argv, launch_options *options, 
     return DDL_OK;
 }
 
-/* Write text in lines of at most width characters, each after the first indented. */
-static void print_wrapped(FILE *to, const char *text, size_t indent, size_t width)
+/* Columns of --help: where what a flag does begins, and where it ends. */
+enum { HELP_INDENT = 32, HELP_WIDTH = 100 };
+
+/* Write text in lines, each after the first indented. */
+static void print_wrapped(FILE *to, const char *text)
 {
-    size_t column = indent;
+    size_t column = HELP_INDENT;
     while (*text != '\0') {
         size_t word = strcspn(text, " ");
-        if (column > indent && column + 1 + word > width) {
-            fprintf(to, "\n%*s", (int)indent, "");
-            column = indent;
-        } else if (column > indent) {
+        if (column > HELP_INDENT && column + 1 + word > HELP_WIDTH) {
+            fprintf(to, "\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        } else if (column > HELP_INDENT) {
             fputc(' ', to);
             column++;
         }
@@ -516,7 +519,6 @@ static void print_wrapped(FILE *to, const char *text, size_t indent, size_t widt
 
 void launch_options_help(FILE *to)
 {
-    enum { INDENT = 32, WIDTH = 100 };
     fputs("usage: ddl-launch [FLAGS] [--] PROGRAM [ARGUMENTS]\n"
           "       ddl-launch [FLAGS] --check\n\n"
           "Start PROGRAM as several processes that work together, and see them to their end.\n"
@@ -529,12 +531,12 @@ void launch_options_help(FILE *to)
             column += fprintf(to, ", %.*s", (int)strcspn(at + 1, " "), at + 1);
         if (flags[i].value != NULL)
             column += fprintf(to, " %s", flags[i].value);
-        if (column >= INDENT) {
+        if (column >= HELP_INDENT) {
             fputc('\n', to);
             column = 0;
         }
-        fprintf(to, "%*s", INDENT - column, "");
-        print_wrapped(to, flags[i].help, INDENT, WIDTH);
+        fprintf(to, "%*s", HELP_INDENT - column, "");
+        print_wrapped(to, flags[i].help);
     }
     fputs("\nExit code: 0 if every process ended with 0, else that of the first process that failed (128 + N "
           "if\n"
