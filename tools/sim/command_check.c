@@ -1,18 +1,13 @@
 /*
  * command_check.c - ddl-sim check: sweeps the catalogue through the checker.
  *
- * Which shapes are proved for p ranks:
+ * Which shapes are proved is told by the table of efforts below. Beyond it:
  *
- * - Counts: 0 .. 2p+1 and a large one for p <= 64; 0, 1, p-1, p, p+1, 2p+1 and a large one beyond, shared
- *   between p = 600 and 1024. Where the count is a mere factor, as in blocks of equal count: all for
- *   p <= 16, these seven to 64, and 1, p+1 and a large one beyond.
- * - In place: both for p <= 16; beyond that alternately, so that each p and each count meets both.
- * - Roots: all for p <= 8; the first, the middle and the last for p <= 16; one of them in turn beyond.
- * - Blocks with gaps between them, and averages: for the counts 1 and p+1, which have nothing else for
- *   p > 16.
- * - Hosts: six placements for rows that look at it, v forms too; all for p <= 16, in turn beyond.
- * - The v forms: counts of each pattern (patterns.h) with four sizes, gaps and places for p <= 16, in turn
- *   up to p = 129; one shape of random counts beyond.
+ * - Blocks with gaps between them, and averages: for the counts 1 and p+1; instead of the plain shape where
+ *   things are tried in turn.
+ * - Hosts: six placements for rows that look at it, v forms too.
+ * - The v forms: counts of each pattern (patterns.h) with four sizes, gaps and places; one shape of random
+ *   counts where two worlds share the work.
  * - p = 4096: rows in which a rank has few steps (has_few_steps), one shape in which every rank has a block,
  *   or a pipeline many; in place, and on hosts of four for rows that look at it. The v forms are left out, as
  *   they have the writers of the even ones.
@@ -30,21 +25,57 @@
 
 enum {
     MAX_RANKS = 65536,
-    ALL_COUNTS_TO = 64, /* ranks up to which all counts are tried */
-    BETWEEN_TO = 32,    /* of those between p+1 and 2p-1; beyond, one of four, each with other ranks */
-    MANY_RANKS = 600,
-    BOTH_PLACES_TO = 16,
-    ALL_ROOTS_TO = 8,
     LARGE_VECTOR = 1000003,
     LEAST_TO_PIPELINE = 6007,
     MOST_TO_PIPELINE = 200000000,
     LARGE_BLOCK = 10007,
     LARGE_BLOCK_OF_MANY = 1031,
+    SMALL_WORLD = 64, /* beyond, count 1 has no gaps or averages */
     LARGEST_WORLD = 4096,
     FEW_STEPS = 10 * 12 /* ten times log2 of it */
 };
 
 #define DEFAULT_RANGE "1-64,127,128,129,600,1024"
+
+/* Which counts are tried for p ranks. */
+enum counts {
+    EVERY,         /* 0 .. 2p+1, and a large one */
+    MOST,          /* of those between p+1 and 2p-1 one of four, each with other ranks */
+    SEVEN,         /* 0, 1, p-1, p, p+1, 2p+1 and a large one */
+    THREE,         /* 1, p+1 and a large one */
+    HALF_OF_SEVEN, /* the other half is for another world of about the same size */
+    HALF_OF_TWO,   /* 1 or p+1, likewise */
+};
+
+/* Which roots, where there is one. */
+enum roots { EACH_ROOT, FIRST_MIDDLE_LAST, ROOT_IN_TURN };
+
+/* How much is tried for so many ranks. Where the count is a mere factor of all offsets, as in blocks of equal
+ * count, few will do. */
+typedef struct effort {
+    int most_ranks;
+    enum counts vector_counts, block_counts;
+    enum roots roots;
+    bool in_turn; /* not all places, hosts and v forms, but such that each p and each count meets all */
+    size_t large_block;
+} effort;
+
+static const effort efforts[] = {
+    { 8, EVERY, EVERY, EACH_ROOT, false, LARGE_BLOCK },
+    { 16, EVERY, EVERY, FIRST_MIDDLE_LAST, false, LARGE_BLOCK },
+    { 32, EVERY, SEVEN, ROOT_IN_TURN, true, LARGE_BLOCK },
+    { SMALL_WORLD, MOST, SEVEN, ROOT_IN_TURN, true, LARGE_BLOCK },
+    { 599, SEVEN, THREE, ROOT_IN_TURN, true, LARGE_BLOCK_OF_MANY },
+    { MAX_RANKS, HALF_OF_SEVEN, HALF_OF_TWO, ROOT_IN_TURN, true, LARGE_BLOCK_OF_MANY },
+};
+
+static const effort *effort_for(int nranks)
+{
+    const effort *found = efforts;
+    while (nranks > found->most_ranks)
+        found++;
+    return found;
+}
 
 typedef struct sweep {
     ddl_checker *checker;
@@ -73,60 +104,76 @@ static bool prove(sweep *s, const ddl_shape *shape)
     return false;
 }
 
-/* One count, with its roots; where asked for, with gaps and averages too. */
-static bool prove_count(sweep *s, ddl_shape shape, size_t turn, bool with_variants)
+static bool prove_roots(sweep *s, ddl_shape shape, size_t turn)
 {
-    int p = shape.nranks, ends[] = { 0, p / 2, p - 1 };
-    int nroots = !sim_has_root_or_peer(s->row->collective) ? 1
-                 : p <= ALL_ROOTS_TO                       ? p
-                 : p <= BOTH_PLACES_TO                     ? 3
-                                                           : 1;
-    for (int i = 0; i < nroots; i++) {
-        shape.root = p <= ALL_ROOTS_TO ? i : ends[nroots == 3 ? (size_t)i : (shape.count + turn) % 3];
-        if (!sim_has_root_or_peer(s->row->collective))
-            shape.root = 0;
-        if (!prove(s, &shape))
-            return false;
-    }
-    if (!with_variants)
+    const int p = shape.nranks, ends[] = { 0, p / 2, p - 1 };
+    shape.root = 0;
+    if (!sim_has_root_or_peer(s->row->collective))
+        return prove(s, &shape);
+    switch (effort_for(p)->roots) {
+    case EACH_ROOT:
+        for (shape.root = 0; shape.root < p; shape.root++)
+            if (!prove(s, &shape))
+                return false;
         return true;
-    if (ddl_collective_has_blocks(s->row->collective) && shape.blocks.counts == NULL) {
-        ddl_shape apart = shape;
-        apart.stride += 3;
-        if (!prove(s, &apart))
-            return false;
+    case FIRST_MIDDLE_LAST:
+        for (int i = 0; i < 3; i++) {
+            shape.root = ends[i];
+            if (!prove(s, &shape))
+                return false;
+        }
+        return true;
+    case ROOT_IN_TURN:
+        shape.root = ends[(shape.count + turn) % 3];
+        return prove(s, &shape);
     }
+    return false;
+}
+
+static void add_gaps(const sweep *s, ddl_shape *shape)
+{
+    shape->stride += ddl_collective_has_blocks(s->row->collective) ? 3 : 0;
+}
+
+/* What of gaps and averages this row knows, one after the other. */
+static bool prove_variants(sweep *s, ddl_shape shape)
+{
+    shape.root = sim_has_root_or_peer(s->row->collective) ? shape.nranks - 1 : 0;
+    ddl_shape apart = shape;
+    add_gaps(s, &apart);
+    if (apart.stride != shape.stride && !prove(s, &apart))
+        return false;
     shape.average = ddl_collective_reduces(s->row->collective);
     return !shape.average || prove(s, &shape);
 }
 
-static bool may_be_in_place(ddl_collective collective) /* or not */
+/* Whether a call may be in place or not, as the caller likes. */
+static bool place_is_free(ddl_collective collective)
 {
     return collective != DDL_COLLECTIVE_BROADCAST && collective != DDL_COLLECTIVE_BARRIER &&
            !ddl_collective_is_point_to_point(collective);
 }
 
-static bool prove_places_on(sweep *s, const ddl_shape *placed, size_t turn)
+/* One count, with its roots, in place or not; for two counts with gaps and averages too. */
+static bool prove_places(sweep *s, ddl_shape shape, size_t turn)
 {
-    ddl_shape shape = *placed;
-    int nranks = shape.nranks;
-    size_t count = shape.count;
-    bool with_variants = count == (size_t)nranks + 1 || (count == 1 && nranks <= ALL_COUNTS_TO);
-    if (with_variants && nranks > BOTH_PLACES_TO) { /* instead of the plain shape, which other counts have */
-        shape.stride += ddl_collective_has_blocks(s->row->collective) ? 3 : 0;
+    const size_t p = (size_t)shape.nranks;
+    const bool in_turn = effort_for(shape.nranks)->in_turn;
+    const bool is_free = place_is_free(s->row->collective);
+    const bool has_variants = shape.count == p + 1 || (shape.count == 1 && p <= SMALL_WORLD);
+    if (has_variants && in_turn) { /* instead of the plain shape, which other counts have */
+        add_gaps(s, &shape);
         shape.average = ddl_collective_reduces(s->row->collective);
-        with_variants = false;
     }
-    if (!may_be_in_place(s->row->collective))
-        return prove_count(s, shape, turn, with_variants);
-    for (int in_place = 0; in_place < 2; in_place++) {
-        if (nranks > BOTH_PLACES_TO && (turn + (size_t)nranks) % 2 != (size_t)in_place)
-            continue;
-        shape.in_place = in_place == 1;
-        if (!prove_count(s, shape, turn, with_variants))
+    if (is_free)
+        shape.in_place = in_turn && (turn + p) % 2 == 1;
+    for (;;) {
+        if (!prove_roots(s, shape, turn) || (has_variants && !in_turn && !prove_variants(s, shape)))
             return false;
+        if (!is_free || in_turn || shape.in_place)
+            return true;
+        shape.in_place = true;
     }
-    return true;
 }
 
 /* Of gather and scatter, whose trees go host after host. */
@@ -144,15 +191,20 @@ static bool looks_at_placement(const ddl_algorithm *row)
     return strncmp(row->name, "two_level", strlen("two_level")) == 0 || is_in_line(row);
 }
 
-typedef bool prove_on(sweep *s, const ddl_shape *shape, size_t turn);
+/* The v forms have said already whether in place. */
+static bool prove_placed(sweep *s, const ddl_shape *shape, size_t turn)
+{
+    return ddl_collective_is_uneven(s->row->collective) ? prove_roots(s, *shape, turn)
+                                                        : prove_places(s, *shape, turn);
+}
 
 /* On several placements, for a row that looks at it. */
-static bool prove_places(sweep *s, ddl_shape shape, size_t turn, prove_on *prove_on_one)
+static bool prove_shape(sweep *s, ddl_shape shape, size_t turn)
 {
-    int nranks = shape.nranks;
+    const int nranks = shape.nranks;
     shape.placement = s->placement.nranks > 0 ? s->placement : (ddl_placement){ nranks, 1, NULL };
     if (s->placement.nranks > 0 || !looks_at_placement(s->row))
-        return prove_on_one(s, &shape, turn);
+        return prove_placed(s, &shape, turn);
     int *node_of = ddl_alloc_array((size_t)nranks, sizeof *node_of);
     if (node_of == NULL) {
         fputs("ddl-sim: out of memory\n", stderr);
@@ -160,11 +212,11 @@ static bool prove_places(sweep *s, ddl_shape shape, size_t turn, prove_on *prove
     }
     bool proved = true;
     for (int i = 0; i < DDL_SPREAD_COUNT && proved; i++) {
-        if (nranks > BOTH_PLACES_TO && (turn / 2 + (size_t)nranks) % DDL_SPREAD_COUNT != (size_t)i)
+        if (effort_for(nranks)->in_turn && (turn / 2 + (size_t)nranks) % DDL_SPREAD_COUNT != (size_t)i)
             continue;
         s->spread = (ddl_spread)i;
         shape.placement = ddl_spread_apply(s->spread, nranks, node_of);
-        proved = prove_on_one(s, &shape, turn);
+        proved = prove_placed(s, &shape, turn);
     }
     ddl_free(node_of);
     return proved;
@@ -172,12 +224,7 @@ static bool prove_places(sweep *s, ddl_shape shape, size_t turn, prove_on *prove
 
 static bool prove_even(sweep *s, int nranks, size_t count, size_t turn)
 {
-    return prove_places(s, sim_shape(s->row, nranks, count), turn, prove_places_on);
-}
-
-static bool prove_plain_count(sweep *s, const ddl_shape *shape, size_t turn)
-{
-    return prove_count(s, *shape, turn, false);
+    return prove_shape(s, sim_shape(s->row, nranks, count), turn);
 }
 
 static bool prove_uneven(sweep *s, int nranks, ddl_pattern pattern, size_t largest, size_t gap, bool in_place)
@@ -190,20 +237,21 @@ static bool prove_uneven(sweep *s, int nranks, ddl_pattern pattern, size_t large
         fputs("ddl-sim: out of memory\n", stderr);
         return false;
     }
-    return prove_places(s, shape, (size_t)pattern, prove_plain_count);
+    return prove_shape(s, shape, (size_t)pattern);
 }
 
 /* The v forms. */
 static bool prove_patterns(sweep *s, int nranks)
 {
     static const size_t sizes[] = { 1, 2, 7, 1031 };
-    if (nranks >= MANY_RANKS) /* the even forms have the other shapes */
+    const effort *tried = effort_for(nranks);
+    if (tried->block_counts == HALF_OF_TWO) /* the even forms have the other shapes */
         return prove_uneven(s, nranks, DDL_PATTERN_RANDOM, 7, nranks % 2 == 0 ? 0 : 3, nranks % 3 == 0);
     for (int pattern = 0; pattern < DDL_PATTERN_COUNT; pattern++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             for (size_t variant = 0; variant < 4; variant++) {
                 size_t turn = (size_t)pattern + i + (size_t)nranks;
-                if (nranks > BOTH_PLACES_TO && (turn % 4 != variant || turn / 4 % 2 != i % 2))
+                if (tried->in_turn && (turn % 4 != variant || turn / 4 % 2 != i % 2))
                     continue;
                 if (!prove_uneven(s, nranks, (ddl_pattern)pattern, sizes[i], variant & 1 ? 3 : 0,
                                   (variant & 2) != 0))
@@ -226,49 +274,67 @@ static bool is_countable(const ddl_algorithm *row, int nranks, size_t count)
     return row->work(&where, (double)count).sent_bytes + 3.0 * (double)count < UINT32_MAX;
 }
 
-static bool prove_ranks(sweep *s, int nranks)
+/* 0 .. 2p+1, or most of them. */
+static bool prove_range(sweep *s, int nranks, bool every)
 {
-    if (!works_for(s->row, nranks))
-        return true;
-    if (s->row->collective == DDL_COLLECTIVE_BARRIER)
-        return prove_even(s, nranks, 0, 0);
-    if (ddl_collective_is_uneven(s->row->collective))
-        return prove_patterns(s, nranks);
-    size_t p = (size_t)nranks;
-    size_t large = !ddl_collective_has_blocks(s->row->collective) ? LARGE_VECTOR
-                   : nranks <= ALL_COUNTS_TO                      ? LARGE_BLOCK
-                                                                  : LARGE_BLOCK_OF_MANY;
-    bool is_factor =
-        ddl_collective_has_blocks(s->row->collective); /* the count multiplies all offsets, no more */
-    if (nranks > ALL_COUNTS_TO || (is_factor && nranks > BOTH_PLACES_TO)) {
-        const size_t counts[] = { 0, 1, p - 1, p, p + 1, 2 * p + 1, large };
-        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-            /* Two worlds of about the same size share the work. */
-            bool by_other = nranks >= MANY_RANKS && (i % 2 == 0) == (nranks % 1024 == 0);
-            bool for_factor = i == 1 || i == 4 || (i == 6 && nranks < MANY_RANKS);
-            if (by_other || (is_factor && nranks > ALL_COUNTS_TO && !for_factor))
-                continue;
-            if (!prove_even(s, nranks, counts[i], i))
-                return false;
-        }
-        return true;
-    }
+    const size_t p = (size_t)nranks;
     for (size_t count = 0; count <= 2 * p + 1; count++) {
         /* Every rank has something there, and some have one more: how many is all that differs. */
         const bool is_between = count > p + 1 && count < 2 * p - 1;
-        if (is_between && nranks > BETWEEN_TO && (count + p) % 4 != 0)
+        if (is_between && !every && (count + p) % 4 != 0)
             continue;
         if (!prove_even(s, nranks, count, count))
             return false;
     }
-    /* Pipelines have more blocks the more there is. */
-    bool is_rooted =
-        s->row->collective == DDL_COLLECTIVE_BROADCAST || s->row->collective == DDL_COLLECTIVE_REDUCE;
+    return true;
+}
+
+/* Pipelines have more blocks the more there is. */
+static bool prove_pipelines(sweep *s, int nranks)
+{
     size_t turn = 0; /* these counts are alike modulo 2 and 3 */
-    for (size_t count = LEAST_TO_PIPELINE; is_rooted && count < MOST_TO_PIPELINE; count *= 4)
+    for (size_t count = LEAST_TO_PIPELINE; count < MOST_TO_PIPELINE; count *= 4)
         if (is_countable(s->row, nranks, count) && !prove_even(s, nranks, count, turn++))
             return false;
-    return prove_even(s, nranks, large, 0) && prove_even(s, nranks, large, 1);
+    return true;
+}
+
+/* Of the counts 0, 1, p-1, p, p+1, 2p+1 and a large one those that are tried. */
+static bool prove_seven(sweep *s, int nranks, enum counts which, size_t large)
+{
+    enum { ONE = 1, ONE_MORE = 4, LARGE = 6, COUNTS };
+    const size_t p = (size_t)nranks, counts[COUNTS] = { 0, 1, p - 1, p, p + 1, 2 * p + 1, large };
+    const bool is_half = which == HALF_OF_SEVEN || which == HALF_OF_TWO;
+    for (size_t i = 0; i < COUNTS; i++) {
+        const bool is_other_half = (i % 2 == 0) == (nranks % 1024 == 0);
+        const bool is_of_two = i == ONE || i == ONE_MORE;
+        if ((is_half && is_other_half) || (which == HALF_OF_TWO && !is_of_two) ||
+            (which == THREE && !is_of_two && i != LARGE))
+            continue;
+        if (!prove_even(s, nranks, counts[i], i))
+            return false;
+    }
+    return true;
+}
+
+static bool prove_ranks(sweep *s, int nranks)
+{
+    const ddl_collective collective = s->row->collective;
+    if (!works_for(s->row, nranks))
+        return true;
+    if (collective == DDL_COLLECTIVE_BARRIER)
+        return prove_even(s, nranks, 0, 0);
+    if (ddl_collective_is_uneven(collective))
+        return prove_patterns(s, nranks);
+    const effort *tried = effort_for(nranks);
+    const bool has_blocks = ddl_collective_has_blocks(collective);
+    const enum counts which = has_blocks ? tried->block_counts : tried->vector_counts;
+    const size_t large = has_blocks ? tried->large_block : LARGE_VECTOR;
+    if (which != EVERY && which != MOST)
+        return prove_seven(s, nranks, which, large);
+    const bool is_pipeline = collective == DDL_COLLECTIVE_BROADCAST || collective == DDL_COLLECTIVE_REDUCE;
+    return prove_range(s, nranks, which == EVERY) && (!is_pipeline || prove_pipelines(s, nranks)) &&
+           prove_even(s, nranks, large, 0) && prove_even(s, nranks, large, 1);
 }
 
 /* "1-64,127": the next part of it; false if it is none. *text is moved behind it. */
@@ -334,7 +400,7 @@ static bool prove_largest(sweep *s)
                                 is_pipeline                             ? LARGE_VECTOR
                                 : ddl_collective_has_blocks(collective) ? 1
                                                                         : LARGEST_WORLD + 1);
-    shape.in_place = shape.in_place || may_be_in_place(collective);
+    shape.in_place = shape.in_place || place_is_free(collective);
     shape.placement = (ddl_placement){ LARGEST_WORLD, 1, NULL };
     s->spread = DDL_SPREAD_FOURS;
     if (looks_at_placement(s->row))
