@@ -8,6 +8,20 @@
  *
  * Every NaN that is stored is the positive quiet NaN without payload, so that the variants agree.
  * DDL_KERNELS names the table that this compilation makes.
+ *
+ * Each type needs functions of its own, which macros define:
+ *
+ *   DEFINE_REDUCE(name, ...)             name, a ddl_kernel_reduce, with helpers name_...
+ *   DEFINE_REDUCE_LINES(name, ...)       name_lines, a ddl_kernel_reduce_lines, where there is a PUT_LINE
+ *   DEFINE_REDUCES(name, ...)            both of these
+ *   DEFINE_SCALE(name, ...)              name, a ddl_kernel_scale
+ *   DEFINE_INTEGER_REDUCES(bits)         both, for each operation on integers of so many bits
+ *   DEFINE_INTEGER_SCALE(type, ...)      scale_type
+ *   DEFINE_SINGLES(type, name)           sum_name, prod_name and scale_name, one 16-bit float at a time
+ *   DEFINE_PACKS_THEN_SINGLES(op, type)  op_type and op_type_lines, of op_type_packs and op_type_singles
+ *   DEFINE_FLOAT_MIN_MAX(type, ...)      both, for min_type and max_type
+ *
+ * load makes an accumulator of an element, combine joins two of them, and store makes an element of one.
  */
 #include "compute/kernels.h"
 #include "compute/half.h"
@@ -16,7 +30,7 @@
 enum { ACCUMULATOR_BYTES = 8192 };
 
 /* For loops inside a loop: left to itself, gcc 12 interchanges the two and then vectorises neither. */
-#define APART __attribute__((noinline))
+#define NOT_INLINED __attribute__((noinline))
 
 /* Store a line past the caches; where there are packs too, of which lines of 16-bit floats are made. */
 #if defined(__AVX512F__) && defined(DDL_FLOAT16_PACK) && defined(DDL_BFLOAT16_PACK)
@@ -34,50 +48,42 @@ static inline void put_line(void *target, const void *line)
 
 /* Iterations depend on each other nowhere: target is an operand or overlaps none. */
 #if defined(__clang__)
-#define EACH(i, count) _Pragma("clang loop vectorize(assume_safety)") for (size_t i = 0; i < (count); i++)
+#define VECTOR_LOOP(i, count) \
+    _Pragma("clang loop vectorize(assume_safety)") for (size_t i = 0; i < (count); i++)
 #else
-#define EACH(i, count) _Pragma("GCC ivdep") for (size_t i = 0; i < (count); i++)
+#define VECTOR_LOOP(i, count) _Pragma("GCC ivdep") for (size_t i = 0; i < (count); i++)
 #endif
 
-/* The same of a few: gcc would unroll them before it looks for vectors. */
-#if defined(__clang__)
-#define FEW EACH
-#else
-#define FEW(i, count) _Pragma("GCC unroll 1") EACH(i, count)
-#endif
+/* The elements of an operand from this one on. */
+#define AT(element, operand, offset) ((const element *)(operand) + (offset))
 
-/* Where the elements of an operand begin that are the next to be worked on. */
-#define AT(element, operand) ((const element *)operands[operand] + first + done)
-
-/* A function `name` that folds elements: load makes an accumulator, combine joins two, store makes an
- * element. */
-#define LOOPS(name, element, accumulator, load, combine, store)                                            \
+#define DEFINE_REDUCE(name, element, accumulator, load, combine, store)                                    \
     static inline accumulator name##_of_4(element a, element b, element c, element d)                      \
     {                                                                                                      \
         return combine(combine(combine(load(a), load(b)), load(c)), load(d));                              \
     }                                                                                                      \
                                                                                                            \
-    APART static void name##_begin(accumulator *restrict sums, const element *a, const element *b,         \
-                                   const element *c, const element *d, size_t count)                       \
+    NOT_INLINED static void name##_begin(accumulator *restrict sums, const element *a, const element *b,   \
+                                         const element *c, const element *d, size_t count)                 \
     {                                                                                                      \
-        EACH(i, count)                                                                                     \
+        VECTOR_LOOP(i, count)                                                                              \
         {                                                                                                  \
             sums[i] = name##_of_4(a[i], b[i], c[i], d[i]);                                                 \
         }                                                                                                  \
     }                                                                                                      \
                                                                                                            \
-    APART static void name##_add(accumulator *restrict sums, const element *x, size_t count)               \
+    NOT_INLINED static void name##_add(accumulator *restrict sums, const element *x, size_t count)         \
     {                                                                                                      \
-        EACH(i, count)                                                                                     \
+        VECTOR_LOOP(i, count)                                                                              \
         {                                                                                                  \
             sums[i] = combine(sums[i], load(x[i]));                                                        \
         }                                                                                                  \
     }                                                                                                      \
                                                                                                            \
-    APART static void name##_end(element *t, const accumulator *restrict sums, const element *x,           \
-                                 size_t count)                                                             \
+    NOT_INLINED static void name##_end(element *t, const accumulator *restrict sums, const element *x,     \
+                                       size_t count)                                                       \
     {                                                                                                      \
-        EACH(i, count)                                                                                     \
+        VECTOR_LOOP(i, count)                                                                              \
         {                                                                                                  \
             t[i] = store(combine(sums[i], load(x[i])));                                                    \
         }                                                                                                  \
@@ -89,41 +95,42 @@ static inline void put_line(void *target, const void *line)
         accumulator sums[ACCUMULATOR_BYTES / sizeof(accumulator)];                                         \
         for (size_t done = 0, piece; done < count; done += piece) {                                        \
             piece = count - done < sizeof sums / sizeof *sums ? count - done : sizeof sums / sizeof *sums; \
-            name##_begin(sums, AT(element, 0), AT(element, 1), AT(element, 2), AT(element, 3), piece);     \
+            name##_begin(sums, AT(element, operands[0], first + done),                                     \
+                         AT(element, operands[1], first + done), AT(element, operands[2], first + done),   \
+                         AT(element, operands[3], first + done), piece);                                   \
             for (int operand = 4; operand < noperands - 1; operand++)                                      \
-                name##_add(sums, AT(element, operand), piece);                                             \
-            name##_end(t + done, sums, AT(element, noperands - 1), piece);                                 \
+                name##_add(sums, AT(element, operands[operand], first + done), piece);                     \
+            name##_end(t + done, sums, AT(element, operands[noperands - 1], first + done), piece);         \
         }                                                                                                  \
     }                                                                                                      \
                                                                                                            \
     static void name(void *target, void *also, const void *const operands[], int noperands, size_t first,  \
                      size_t count)                                                                         \
     {                                                                                                      \
-        const size_t done = 0;                                                                             \
         element *t = (element *)target + first;                                                            \
-        const element *a = AT(element, 0);                                                                 \
-        const element *b = AT(element, 1);                                                                 \
+        const element *a = AT(element, operands[0], first);                                                \
+        const element *b = AT(element, operands[1], first);                                                \
         if (also != NULL) {                                                                                \
             element *u = (element *)also + first;                                                          \
-            EACH(i, count)                                                                                 \
+            VECTOR_LOOP(i, count)                                                                          \
             {                                                                                              \
                 t[i] = u[i] = store(combine(load(a[i]), load(b[i])));                                      \
             }                                                                                              \
         } else if (noperands == 2) {                                                                       \
-            EACH(i, count)                                                                                 \
+            VECTOR_LOOP(i, count)                                                                          \
             {                                                                                              \
                 t[i] = store(combine(load(a[i]), load(b[i])));                                             \
             }                                                                                              \
         } else if (noperands == 3) {                                                                       \
-            const element *c = AT(element, 2);                                                             \
-            EACH(i, count)                                                                                 \
+            const element *c = AT(element, operands[2], first);                                            \
+            VECTOR_LOOP(i, count)                                                                          \
             {                                                                                              \
                 t[i] = store(combine(combine(load(a[i]), load(b[i])), load(c[i])));                        \
             }                                                                                              \
         } else if (noperands == 4) {                                                                       \
-            const element *c = AT(element, 2);                                                             \
-            const element *d = AT(element, 3);                                                             \
-            EACH(i, count)                                                                                 \
+            const element *c = AT(element, operands[2], first);                                            \
+            const element *d = AT(element, operands[3], first);                                            \
+            VECTOR_LOOP(i, count)                                                                          \
             {                                                                                              \
                 t[i] = store(name##_of_4(a[i], b[i], c[i], d[i]));                                         \
             }                                                                                              \
@@ -132,9 +139,17 @@ static inline void put_line(void *target, const void *line)
         }                                                                                                  \
     }
 
-/* A function `name`_lines, as ddl_kernel_reduce_lines. A line is made as a whole, in registers. */
+/* A line is made as a whole, in registers. */
 #ifdef PUT_LINE
-#define LINES(name, element, load, combine, store)                                                  \
+
+/* A loop of few iterations: gcc would unroll it before it looks for vectors. */
+#if defined(__clang__)
+#define SHORT_VECTOR_LOOP VECTOR_LOOP
+#else
+#define SHORT_VECTOR_LOOP(i, count) _Pragma("GCC unroll 1") VECTOR_LOOP(i, count)
+#endif
+
+#define DEFINE_REDUCE_LINES(name, element, load, combine, store)                                    \
     static void name##_lines(void *target, const void *a_lines, const void *b_lines, size_t nlines) \
     {                                                                                               \
         enum { IN_LINE = DDL_KERNEL_LINE / sizeof(element) };                                       \
@@ -142,7 +157,7 @@ static inline void put_line(void *target, const void *line)
         const element *a = a_lines, *b = b_lines;                                                   \
         for (element *t = target; nlines > 0; nlines--, t += IN_LINE, a += IN_LINE, b += IN_LINE) { \
             _Alignas(DDL_KERNEL_LINE) element line[IN_LINE];                                        \
-            FEW(i, IN_LINE)                                                                         \
+            SHORT_VECTOR_LOOP(i, IN_LINE)                                                           \
             {                                                                                       \
                 line[i] = store(combine(load(a[i]), load(b[i])));                                   \
             }                                                                                       \
@@ -150,26 +165,25 @@ static inline void put_line(void *target, const void *line)
         }                                                                                           \
         _mm_sfence(); /* a release does not order these stores */                                   \
     }
+
 #else
-#define LINES(name, element, load, combine, store)
+#define DEFINE_REDUCE_LINES(name, element, load, combine, store)
 #endif
 
-/* Both. */
-#define REDUCE(name, element, accumulator, load, combine, store) \
-    LOOPS(name, element, accumulator, load, combine, store)      \
-    LINES(name, element, load, combine, store)
+#define DEFINE_REDUCES(name, element, accumulator, load, combine, store) \
+    DEFINE_REDUCE(name, element, accumulator, load, combine, store)      \
+    DEFINE_REDUCE_LINES(name, element, load, combine, store)
 
-/* A function `name` that replaces each element x by store(load(x) / by). */
-#define SCALE(name, element, divisor_type, limit, load, store)                         \
+#define DEFINE_SCALE(name, element, divisor_type, limit, load, store)                  \
     static void name(void *target, size_t first, size_t count, int divisor)            \
     {                                                                                  \
         const divisor_type by = (divisor_type)(divisor < (limit) ? divisor : (limit)); \
         element *t = (element *)target + first;                                        \
-        EACH(i, count)                                                                 \
+        VECTOR_LOOP(i, count)                                                          \
         t[i] = store(load(t[i]) / by);                                                 \
     }
 
-#define MINIMUM_AND_MAXIMUM(type)                 \
+#define DEFINE_MIN_MAX(type)                      \
     static inline type min_##type(type a, type b) \
     {                                             \
         return a < b ? a : b;                     \
@@ -179,14 +193,14 @@ static inline void put_line(void *target, const void *line)
         return a < b ? b : a;                     \
     }
 
-MINIMUM_AND_MAXIMUM(int8_t)
-MINIMUM_AND_MAXIMUM(int16_t)
-MINIMUM_AND_MAXIMUM(int32_t)
-MINIMUM_AND_MAXIMUM(int64_t)
-MINIMUM_AND_MAXIMUM(uint8_t)
-MINIMUM_AND_MAXIMUM(uint16_t)
-MINIMUM_AND_MAXIMUM(uint32_t)
-MINIMUM_AND_MAXIMUM(uint64_t)
+DEFINE_MIN_MAX(int8_t)
+DEFINE_MIN_MAX(int16_t)
+DEFINE_MIN_MAX(int32_t)
+DEFINE_MIN_MAX(int64_t)
+DEFINE_MIN_MAX(uint8_t)
+DEFINE_MIN_MAX(uint16_t)
+DEFINE_MIN_MAX(uint32_t)
+DEFINE_MIN_MAX(uint64_t)
 
 #define SAME(x)   (x)
 #define ADD(a, b) ((a) + (b))
@@ -198,21 +212,21 @@ MINIMUM_AND_MAXIMUM(uint64_t)
 #define XOR(a, b) ((a) ^ (b))
 
 /* Signed and unsigned integers wrap to the same bits, so what wraps is done unsigned for both. */
-#define INTEGER(bits)                                                                      \
-    REDUCE(sum_int##bits, uint##bits##_t, uint##bits##_t, SAME, ADD, SAME)                 \
-    REDUCE(prod_int##bits, uint##bits##_t, uint##bits##_t, SAME, MULU, SAME)               \
-    REDUCE(band_int##bits, uint##bits##_t, uint##bits##_t, SAME, AND, SAME)                \
-    REDUCE(bor_int##bits, uint##bits##_t, uint##bits##_t, SAME, OR, SAME)                  \
-    REDUCE(bxor_int##bits, uint##bits##_t, uint##bits##_t, SAME, XOR, SAME)                \
-    REDUCE(min_int##bits, int##bits##_t, int##bits##_t, SAME, min_int##bits##_t, SAME)     \
-    REDUCE(max_int##bits, int##bits##_t, int##bits##_t, SAME, max_int##bits##_t, SAME)     \
-    REDUCE(min_uint##bits, uint##bits##_t, uint##bits##_t, SAME, min_uint##bits##_t, SAME) \
-    REDUCE(max_uint##bits, uint##bits##_t, uint##bits##_t, SAME, max_uint##bits##_t, SAME)
+#define DEFINE_INTEGER_REDUCES(bits)                                                               \
+    DEFINE_REDUCES(sum_int##bits, uint##bits##_t, uint##bits##_t, SAME, ADD, SAME)                 \
+    DEFINE_REDUCES(prod_int##bits, uint##bits##_t, uint##bits##_t, SAME, MULU, SAME)               \
+    DEFINE_REDUCES(band_int##bits, uint##bits##_t, uint##bits##_t, SAME, AND, SAME)                \
+    DEFINE_REDUCES(bor_int##bits, uint##bits##_t, uint##bits##_t, SAME, OR, SAME)                  \
+    DEFINE_REDUCES(bxor_int##bits, uint##bits##_t, uint##bits##_t, SAME, XOR, SAME)                \
+    DEFINE_REDUCES(min_int##bits, int##bits##_t, int##bits##_t, SAME, min_int##bits##_t, SAME)     \
+    DEFINE_REDUCES(max_int##bits, int##bits##_t, int##bits##_t, SAME, max_int##bits##_t, SAME)     \
+    DEFINE_REDUCES(min_uint##bits, uint##bits##_t, uint##bits##_t, SAME, min_uint##bits##_t, SAME) \
+    DEFINE_REDUCES(max_uint##bits, uint##bits##_t, uint##bits##_t, SAME, max_uint##bits##_t, SAME)
 
-INTEGER(8)
-INTEGER(16)
-INTEGER(32)
-INTEGER(64)
+DEFINE_INTEGER_REDUCES(8)
+DEFINE_INTEGER_REDUCES(16)
+DEFINE_INTEGER_REDUCES(32)
+DEFINE_INTEGER_REDUCES(64)
 
 /*
  * Integers are divided as floating-point numbers, as there are no vector instructions for integers: a
@@ -221,21 +235,21 @@ INTEGER(64)
  */
 #define TO_FLOAT(x)  ((float)(x))
 #define TO_DOUBLE(x) ((double)(x))
-#define DIVIDE_INTEGER(type, wider, limit, widen) \
-    static inline type type##_of_##wider(wider x) \
-    {                                             \
-        return (type)x;                           \
-    }                                             \
-    SCALE(scale_##type, type, wider, limit, widen, type##_of_##wider)
+#define DEFINE_INTEGER_SCALE(type, wider, limit, widen) \
+    static inline type type##_of_##wider(wider x)       \
+    {                                                   \
+        return (type)x;                                 \
+    }                                                   \
+    DEFINE_SCALE(scale_##type, type, wider, limit, widen, type##_of_##wider)
 
-DIVIDE_INTEGER(int8_t, float, 65536, TO_FLOAT)
-DIVIDE_INTEGER(uint8_t, float, 65536, TO_FLOAT)
-DIVIDE_INTEGER(int16_t, float, 65536, TO_FLOAT)
-DIVIDE_INTEGER(uint16_t, float, 65536, TO_FLOAT)
-DIVIDE_INTEGER(int32_t, double, INT32_MAX, TO_DOUBLE)
-DIVIDE_INTEGER(uint32_t, double, INT32_MAX, TO_DOUBLE)
-SCALE(scale_int64_t, int64_t, int64_t, INT32_MAX, SAME, SAME)
-SCALE(scale_uint64_t, uint64_t, uint64_t, INT32_MAX, SAME, SAME)
+DEFINE_INTEGER_SCALE(int8_t, float, 65536, TO_FLOAT)
+DEFINE_INTEGER_SCALE(uint8_t, float, 65536, TO_FLOAT)
+DEFINE_INTEGER_SCALE(int16_t, float, 65536, TO_FLOAT)
+DEFINE_INTEGER_SCALE(uint16_t, float, 65536, TO_FLOAT)
+DEFINE_INTEGER_SCALE(int32_t, double, INT32_MAX, TO_DOUBLE)
+DEFINE_INTEGER_SCALE(uint32_t, double, INT32_MAX, TO_DOUBLE)
+DEFINE_SCALE(scale_int64_t, int64_t, int64_t, INT32_MAX, SAME, SAME)
+DEFINE_SCALE(scale_uint64_t, uint64_t, uint64_t, INT32_MAX, SAME, SAME)
 
 static inline float store_float32(float value)
 {
@@ -247,18 +261,21 @@ static inline double store_float64(double value)
     return value != value ? (double)ddl_float_of_bits(DDL_FLOAT32_NAN) : value;
 }
 
-REDUCE(sum_float32, float, float, SAME, ADD, store_float32)
-REDUCE(prod_float32, float, float, SAME, MUL, store_float32)
-SCALE(scale_float32, float, float, INT32_MAX, SAME, store_float32)
-REDUCE(sum_float64, double, double, SAME, ADD, store_float64)
-REDUCE(prod_float64, double, double, SAME, MUL, store_float64)
-SCALE(scale_float64, double, double, INT32_MAX, SAME, store_float64)
+DEFINE_REDUCES(sum_float32, float, float, SAME, ADD, store_float32)
+DEFINE_REDUCES(prod_float32, float, float, SAME, MUL, store_float32)
+DEFINE_SCALE(scale_float32, float, float, INT32_MAX, SAME, store_float32)
+DEFINE_REDUCES(sum_float64, double, double, SAME, ADD, store_float64)
+DEFINE_REDUCES(prod_float64, double, double, SAME, MUL, store_float64)
+DEFINE_SCALE(scale_float64, double, double, INT32_MAX, SAME, store_float64)
+
 /* Sums, products and division of 16-bit floats, one at a time: without lines, as where there are some there
  * are packs. */
-#define SINGLES(type, name)                                                              \
-    LOOPS(sum_##name, uint16_t, float, ddl_float_of_##type, ADD, ddl_##type##_of_float)  \
-    LOOPS(prod_##name, uint16_t, float, ddl_float_of_##type, MUL, ddl_##type##_of_float) \
-    SCALE(scale_##name, uint16_t, float, INT32_MAX, ddl_float_of_##type, ddl_##type##_of_float)
+#define DEFINE_SINGLES(type, name)                                                               \
+    DEFINE_REDUCE(sum_##name, uint16_t, float, ddl_float_of_##type, ADD, ddl_##type##_of_float)  \
+    DEFINE_REDUCE(prod_##name, uint16_t, float, ddl_float_of_##type, MUL, ddl_##type##_of_float) \
+    DEFINE_SCALE(scale_##name, uint16_t, float, INT32_MAX, ddl_float_of_##type, ddl_##type##_of_float)
+
+#if defined(DDL_FLOAT16_PACK) || defined(DDL_BFLOAT16_PACK)
 
 /* What a loop over packs works on are vectors already, so clang need not say that it makes none of it. */
 #if defined(__clang__)
@@ -270,17 +287,17 @@ SCALE(scale_float64, double, double, INT32_MAX, SAME, store_float64)
 #endif
 
 #ifdef PUT_LINE
-#define LINES_OF_PACKS(op, type)                                                               \
+#define DEFINE_LINES_OF_PACKS(op, type)                                                        \
     static void op##_##type##_lines(void *target, const void *a, const void *b, size_t nlines) \
     {                                                                                          \
         op##_##type##_packs_lines(target, a, b, nlines);                                       \
     }
 #else
-#define LINES_OF_PACKS(op, type)
+#define DEFINE_LINES_OF_PACKS(op, type)
 #endif
 
 /* Whole packs, then the elements that are left. */
-#define PACKS_THEN_SINGLES(op, type, pack_count)                                                             \
+#define DEFINE_PACKS_THEN_SINGLES(op, type, pack_count)                                                      \
     static void op##_##type(void *target, void *also, const void *const operands[], int noperands,           \
                             size_t first, size_t count)                                                      \
     {                                                                                                        \
@@ -288,16 +305,18 @@ SCALE(scale_float64, double, double, INT32_MAX, SAME, store_float64)
         op##_##type##_packs(target, also, operands, noperands, first / (pack_count), packed / (pack_count)); \
         op##_##type##_singles(target, also, operands, noperands, first + packed, count - packed);            \
     }                                                                                                        \
-    LINES_OF_PACKS(op, type)
+    DEFINE_LINES_OF_PACKS(op, type)
+
+#endif
 
 #ifdef DDL_FLOAT16_PACK
-SINGLES(float16, float16_singles)
+DEFINE_SINGLES(float16, float16_singles)
 PACKS_BEGIN
-REDUCE(sum_float16_packs, float16_pack, float16_lanes, float16_widen, ADD, float16_narrow)
-REDUCE(prod_float16_packs, float16_pack, float16_lanes, float16_widen, MUL, float16_narrow)
-SCALE(scale_float16_packs, float16_pack, float, INT32_MAX, float16_widen, float16_narrow)
-PACKS_THEN_SINGLES(sum, float16, DDL_FLOAT16_PACK)
-PACKS_THEN_SINGLES(prod, float16, DDL_FLOAT16_PACK)
+DEFINE_REDUCES(sum_float16_packs, float16_pack, float16_lanes, float16_widen, ADD, float16_narrow)
+DEFINE_REDUCES(prod_float16_packs, float16_pack, float16_lanes, float16_widen, MUL, float16_narrow)
+DEFINE_SCALE(scale_float16_packs, float16_pack, float, INT32_MAX, float16_widen, float16_narrow)
+DEFINE_PACKS_THEN_SINGLES(sum, float16, DDL_FLOAT16_PACK)
+DEFINE_PACKS_THEN_SINGLES(prod, float16, DDL_FLOAT16_PACK)
 
 static void scale_float16(void *target, size_t first, size_t count, int divisor)
 {
@@ -307,27 +326,29 @@ static void scale_float16(void *target, size_t first, size_t count, int divisor)
 }
 PACKS_END
 #else
-SINGLES(float16, float16)
+DEFINE_SINGLES(float16, float16)
 #endif
 
 #ifdef DDL_BFLOAT16_PACK
-SINGLES(bfloat16, bfloat16_singles)
+DEFINE_SINGLES(bfloat16, bfloat16_singles)
 PACKS_BEGIN
-REDUCE(sum_bfloat16_packs, bfloat16_pack, bfloat16_lanes, bfloat16_widen, bfloat16_add, bfloat16_narrow)
-REDUCE(prod_bfloat16_packs, bfloat16_pack, bfloat16_lanes, bfloat16_widen, bfloat16_mul, bfloat16_narrow)
-PACKS_THEN_SINGLES(sum, bfloat16, DDL_BFLOAT16_PACK)
-PACKS_THEN_SINGLES(prod, bfloat16, DDL_BFLOAT16_PACK)
+DEFINE_REDUCES(sum_bfloat16_packs, bfloat16_pack, bfloat16_lanes, bfloat16_widen, bfloat16_add,
+               bfloat16_narrow)
+DEFINE_REDUCES(prod_bfloat16_packs, bfloat16_pack, bfloat16_lanes, bfloat16_widen, bfloat16_mul,
+               bfloat16_narrow)
+DEFINE_PACKS_THEN_SINGLES(sum, bfloat16, DDL_BFLOAT16_PACK)
+DEFINE_PACKS_THEN_SINGLES(prod, bfloat16, DDL_BFLOAT16_PACK)
 #define scale_bfloat16 scale_bfloat16_singles
 PACKS_END
 #else
-SINGLES(bfloat16, bfloat16)
+DEFINE_SINGLES(bfloat16, bfloat16)
 #endif
 
 /*
  * MIN and MAX of floats compare integers: the bits, with all but the sign inverted where it is set, are in
  * the order of the numbers, -0 below +0. A NaN loads as the key beyond every number on the side that wins.
  */
-#define ORDER(type, bits, infinity, nan)                                                           \
+#define DEFINE_FLOAT_MIN_MAX(type, bits, infinity, nan)                                            \
     static inline int##bits##_t order_##type(uint##bits##_t x)                                     \
     {                                                                                              \
         uint##bits##_t all_if_negative = (uint##bits##_t)(0u - (uint##bits##_t)(x >> (bits - 1))); \
@@ -351,15 +372,15 @@ SINGLES(bfloat16, bfloat16)
         uint##bits##_t x = (uint##bits##_t)order_##type((uint##bits##_t)key);                      \
         return is_nan_##type(x) ? (nan) : x;                                                       \
     }                                                                                              \
-    REDUCE(min_##type, uint##bits##_t, int##bits##_t, load_min_##type, min_int##bits##_t,          \
-           store_ordered_##type)                                                                   \
-    REDUCE(max_##type, uint##bits##_t, int##bits##_t, load_max_##type, max_int##bits##_t,          \
-           store_ordered_##type)
+    DEFINE_REDUCES(min_##type, uint##bits##_t, int##bits##_t, load_min_##type, min_int##bits##_t,  \
+                   store_ordered_##type)                                                           \
+    DEFINE_REDUCES(max_##type, uint##bits##_t, int##bits##_t, load_max_##type, max_int##bits##_t,  \
+                   store_ordered_##type)
 
-ORDER(float16, 16, 0x7c00, DDL_FLOAT16_NAN)
-ORDER(bfloat16, 16, 0x7f80, DDL_BFLOAT16_NAN)
-ORDER(float32, 32, 0x7f800000, DDL_FLOAT32_NAN)
-ORDER(float64, 64, 0x7ff0000000000000, DDL_FLOAT64_NAN)
+DEFINE_FLOAT_MIN_MAX(float16, 16, 0x7c00, DDL_FLOAT16_NAN)
+DEFINE_FLOAT_MIN_MAX(bfloat16, 16, 0x7f80, DDL_BFLOAT16_NAN)
+DEFINE_FLOAT_MIN_MAX(float32, 32, 0x7f800000, DDL_FLOAT32_NAN)
+DEFINE_FLOAT_MIN_MAX(float64, 64, 0x7ff0000000000000, DDL_FLOAT64_NAN)
 
 /* ---- the table ---- */
 
