@@ -31,7 +31,7 @@ struct ddl_oneshot {
     uint32_t nactions;
     place *operands;
     uint32_t noperands;
-    size_t common_bytes; /* see there */
+    size_t common_bytes; /* see ddl_oneshot_common_bytes */
     ddl_slice result;    /* this rank's part, if they are not 0 */
 };
 

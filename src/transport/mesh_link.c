@@ -1,8 +1,6 @@
 /* mesh_link.c - finding what a frame is of, and what waits for the peer. */
 #include "transport/mesh_link.h"
 
-#include "base/assert.h"
-
 static uint64_t hash_of(int peer, uint32_t channel, uint64_t sequence, uint32_t piece, uint32_t number)
 {
     uint64_t hash = sequence + UINT64_C(0x9e3779b97f4a7c15) * (piece + 31 * (uint64_t)number) +

@@ -2,7 +2,6 @@
 #include "transport/mesh_link.h"
 
 #include "base/assert.h"
-#include "base/size.h"
 #include "transport/moving.h"
 
 #include <sys/socket.h>
@@ -10,23 +9,23 @@
 /* ---- the executor's interface ---- */
 
 /* What its receiver has said of a message before it was posted here. */
-struct word {
+typedef struct early_reply {
     uint8_t type;  /* of the frame: that it may come, or to which place; 0: nothing yet */
     bool is_alike; /* in a call as here */
     ddl_frame_place place;
-};
+} early_reply;
 
-static struct word take_word(ddl_mesh_link *link, const ddl_xfer *xfer)
+static early_reply take_early_reply(ddl_mesh_link *link, const ddl_xfer *xfer)
 {
-    struct word word = { 0 };
+    early_reply reply = { 0 };
     ddl_early *early = ddl_earlies_find(&link->earlies, &link->earlies.grants, &xfer->key);
     if (early == NULL)
-        return word;
-    word.type = early->frame.type;
-    word.is_alike = ddl_signature_same(xfer->signature, &early->frame.signature);
-    word.place = early->place;
+        return reply;
+    reply.type = early->frame.type;
+    reply.is_alike = ddl_signature_same(xfer->signature, &early->frame.signature);
+    reply.place = early->place;
     ddl_earlies_drop(&link->earlies, early);
-    return word;
+    return reply;
 }
 
 static bool wait_for_answer(ddl_mesh_link *link, ddl_xfer *xfer, ddl_mesh_xfer_state state)
@@ -42,10 +41,10 @@ static bool wait_for_answer(ddl_mesh_link *link, ddl_xfer *xfer, ddl_mesh_xfer_s
 static bool negotiate(ddl_mesh_link *link, ddl_xfer *xfer)
 {
     const bool is_small = xfer->bytes <= DDL_FRAME_EAGER_LIMIT;
-    const struct word word = take_word(link, xfer);
+    const early_reply reply = take_early_reply(link, xfer);
     ddl_frame_place place;
-    if (word.type == DDL_FRAME_PLACE && word.is_alike) {
-        ddl_mesh_put_later(link, xfer, &word.place);
+    if (reply.type == DDL_FRAME_PLACE && reply.is_alike) {
+        ddl_mesh_put_later(link, xfer, &reply.place);
         return false;
     }
     if (!is_small && ddl_mesh_find_place(link, xfer, &place)) {
@@ -53,7 +52,7 @@ static bool negotiate(ddl_mesh_link *link, ddl_xfer *xfer)
         ddl_mesh_queue_place(link, xfer, DDL_FRAME_OFFER, &place);
         return wait_for_answer(link, xfer, DDL_XFER_OFFERED);
     }
-    if (word.type == DDL_FRAME_GRANT)
+    if (reply.type == DDL_FRAME_GRANT)
         return ddl_mesh_send_granted(link, xfer);
     const bool may_be_pulled = ddl_mesh_may_be_pulled(link, xfer);
     if (may_be_pulled && xfer->part[1].bytes == 0) {

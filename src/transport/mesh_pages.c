@@ -1,7 +1,6 @@
 /* mesh_pages.c - whole pages are put or taken at once; what is left of a message goes through the lane. */
 #include "transport/mesh_link.h"
 
-#include "base/size.h"
 #include "transport/moving.h"
 
 #include <sys/uio.h>
