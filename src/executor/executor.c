@@ -10,21 +10,17 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/size.h"
+#include "executor/fusion.h"
 
 #include <string.h>
-
-enum { NO_STEP = UINT32_MAX };
 
 typedef struct message {
     ddl_xfer xfer;
     ddl_run *run;
     uint32_t step;
-    uint32_t fold; /* of a receive: the reduce of what it receives with one other slice; or NO_STEP */
-    /* The send of what becomes of a receive, or the receive to where a send lies: see ddl_xfer.answer. Of the
-     * former, what it answers as well. Indices of messages; or NO_STEP */
-    uint32_t answer, answered;
-    bool posted; /* the transport knows it */
-    bool folded; /* the reduce is done with the receive */
+    ddl_fusion fusion;
+    bool posted;  /* the transport knows it */
+    bool reduced; /* the reduce that it is fused with is done */
 } message;
 
 struct ddl_run {
@@ -34,7 +30,7 @@ struct ddl_run {
     uint32_t *ready;   /* steps in the order in which they became ready */
     uint32_t ready_head, ready_tail;
     uint32_t remaining;   /* steps not done; 0 when idle */
-    uint32_t *message_of; /* of each step that is one, and of each fold of one: its index in messages */
+    uint32_t *message_of; /* of each step: see ddl_find_fusions */
     message *messages;
     const void **operands; /* room for the widest reduce */
 };
@@ -50,129 +46,19 @@ static uint32_t widest_reduce(const ddl_schedule *schedule)
     return widest;
 }
 
-static bool same_slice(const ddl_slice *a, const ddl_slice *b)
+static void init_messages(ddl_run *run, const ddl_fusion fusions[])
 {
-    return a->buffer == b->buffer && a->offset == b->offset && a->bytes == b->bytes;
-}
-
-static bool overlap(const ddl_slice *a, const ddl_slice *b)
-{
-    return a->buffer == b->buffer && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
-}
-
-static bool reads(const ddl_schedule *schedule, const ddl_step *step, const ddl_slice *slice)
-{
-    switch ((ddl_step_kind)step->kind) {
-    case DDL_STEP_RECV:
-        return false;
-    case DDL_STEP_COPY:
-        return overlap(&step->source, slice);
-    case DDL_STEP_REDUCE:
-        for (uint32_t i = 0; i < step->noperands; i++)
-            if (overlap(&schedule->operands[step->first_operand + i], slice))
-                return true;
-        return false;
-    case DDL_STEP_SEND:
-    case DDL_STEP_RECV_REDUCE:
-    case DDL_STEP_SCALE:
-        break;
-    }
-    return overlap(&step->target.part[0], slice) || overlap(&step->target.part[1], slice);
-}
-
-/*
- * The step that combines what this one receives with one other slice, if that is all that becomes of it: what
- * was received need not be where it was to land then. Having one successor does not say so, as steps that
- * follow from others are none.
- */
-static uint32_t fold_of(const ddl_schedule *schedule, const ddl_step *step)
-{
-    const ddl_slice *landing = &step->target.part[0];
-    if (step->kind != DDL_STEP_RECV || step->target.part[1].bytes > 0 || step->nsuccessors != 1)
-        return NO_STEP;
-    uint32_t next = schedule->successors[step->first_successor];
-    const ddl_step *reduce = &schedule->steps[next];
-    if (reduce->kind != DDL_STEP_REDUCE || reduce->noperands != 2)
-        return NO_STEP;
-    const ddl_slice *operands = &schedule->operands[reduce->first_operand];
-    if (same_slice(&operands[0], landing) == same_slice(&operands[1], landing))
-        return NO_STEP;
-    bool is_target = same_slice(&reduce->target.part[0], landing); /* what others read there is the result */
-    for (uint32_t i = 0; !is_target && i < schedule->nsteps; i++)
-        if (i != next && reads(schedule, &schedule->steps[i], landing))
-            return NO_STEP;
-    return next;
-}
-
-/* ---- results that go back to whose other operand was ---- */
-
-/* The same slice, of the memory that IN and OUT share, if they do. */
-static ddl_slice in_memory(const ddl_schedule *schedule, ddl_slice slice)
-{
-    if (schedule->in_place && slice.buffer != DDL_BUFFER_SCRATCH) {
-        slice.offset += slice.buffer == DDL_BUFFER_IN ? schedule->in_offset : schedule->out_offset;
-        slice.buffer = DDL_BUFFER_IN;
-    }
-    return slice;
-}
-
-static bool meets(const ddl_schedule *schedule, const ddl_slice *a, const ddl_slice *b)
-{
-    ddl_slice first = in_memory(schedule, *a), second = in_memory(schedule, *b);
-    return overlap(&first, &second);
-}
-
-static bool touches(const ddl_schedule *schedule, const ddl_step *step, const ddl_slice *slice)
-{
-    for (uint32_t i = 0; i < step->noperands; i++)
-        if (meets(schedule, &schedule->operands[step->first_operand + i], slice))
-            return true;
-    return meets(schedule, &step->source, slice) || meets(schedule, &step->target.part[0], slice) ||
-           meets(schedule, &step->target.part[1], slice);
-}
-
-/* Where what is received goes in the end, combined; NULL: it is not, or lies in two parts. */
-static const ddl_slice *result_of(const ddl_schedule *schedule, const message *m)
-{
-    const ddl_step *step = m->fold != NO_STEP ? &schedule->steps[m->fold] : &schedule->steps[m->step];
-    bool combines = step->kind == DDL_STEP_RECV_REDUCE || step->kind == DDL_STEP_REDUCE;
-    return combines && step->target.part[1].bytes == 0 ? &step->target.part[0] : NULL;
-}
-
-/* Of two ranks: the later message of this kind, of the same slice, where no other step touches that. Steps
- * are listed in an order in which they could run. */
-static uint32_t answer_of(const ddl_run *run, const message *m, ddl_step_kind kind, const ddl_slice *slice)
-{
-    const ddl_schedule *schedule = run->schedule;
-    const ddl_slice own = in_memory(schedule, *slice);
-    uint32_t found = NO_STEP;
-    for (uint32_t i = 0; i < schedule->nsteps; i++) {
-        const ddl_step *step = &schedule->steps[i];
-        if (i == m->step || i == m->fold || !touches(schedule, step, slice))
+    for (uint32_t i = 0; i < run->schedule->nsteps; i++) {
+        const ddl_step *step = &run->schedule->steps[i];
+        if (!ddl_step_is_message(step))
             continue;
-        const ddl_slice there = in_memory(schedule, step->target.part[0]);
-        bool answers = step->kind == kind && step->target.part[1].bytes == 0 && same_slice(&there, &own);
-        if (!answers || found != NO_STEP || i < m->step || (m->fold != NO_STEP && i < m->fold))
-            return NO_STEP;
-        found = i;
-    }
-    return found != NO_STEP ? run->message_of[found] : NO_STEP;
-}
-
-/* With more ranks what is combined once is not the result. */
-static void find_answers(ddl_run *run)
-{
-    const ddl_schedule *schedule = run->schedule;
-    for (uint32_t i = 0; schedule->nranks == 2 && i < schedule->nmessages; i++) {
-        message *m = &run->messages[i];
-        const ddl_step *step = &schedule->steps[m->step];
-        const ddl_slice *result = result_of(schedule, m);
-        if (step->kind == DDL_STEP_SEND && step->target.part[1].bytes == 0)
-            m->answer = answer_of(run, m, DDL_STEP_RECV, &step->target.part[0]);
-        else if (step->kind != DDL_STEP_SEND && result != NULL)
-            m->answer = answer_of(run, m, DDL_STEP_SEND, result);
-        if (step->kind != DDL_STEP_SEND && m->answer != NO_STEP)
-            run->messages[m->answer].answered = i;
+        message *m = &run->messages[run->message_of[i]];
+        m->run = run;
+        m->step = i;
+        m->fusion = fusions[run->message_of[i]];
+        m->xfer.bytes = ddl_range_bytes(&step->target);
+        m->xfer.done = message_done;
+        m->xfer.unit_bytes = (uint8_t)run->schedule->element_bytes;
     }
 }
 
@@ -187,32 +73,16 @@ ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error
     run->message_of = ddl_alloc_array(schedule->nsteps, sizeof *run->message_of);
     run->messages = ddl_alloc_array(schedule->nmessages, sizeof *run->messages);
     run->operands = ddl_alloc_array(widest_reduce(schedule), sizeof *run->operands);
+    ddl_fusion *fusions = ddl_alloc_array(schedule->nmessages, sizeof *fusions);
     if (run->waiting == NULL || run->ready == NULL || run->message_of == NULL || run->messages == NULL ||
-        run->operands == NULL) {
+        run->operands == NULL || fusions == NULL) {
+        ddl_free(fusions);
         ddl_run_destroy(run);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a run of %u steps", (unsigned)schedule->nsteps);
     }
-    uint32_t next = 0;
-    for (uint32_t i = 0; i < schedule->nsteps; i++) {
-        const ddl_step *step = &schedule->steps[i];
-        if (!ddl_step_is_message(step))
-            continue;
-        message *m = &run->messages[next];
-        m->run = run;
-        m->step = i;
-        m->answer = m->answered = NO_STEP;
-        m->fold = fold_of(schedule, step);
-        if (m->fold != NO_STEP && run->messages[run->message_of[m->fold]].fold == m->fold && next > 0)
-            m->fold = NO_STEP; /* of two that it combines, it is the other one's */
-        m->xfer.bytes = ddl_range_bytes(&step->target);
-        m->xfer.done = message_done;
-        m->xfer.unit_bytes = (uint8_t)schedule->element_bytes;
-        if (m->fold != NO_STEP)
-            run->message_of[m->fold] = next;
-        run->message_of[i] = next++;
-    }
-    DDL_ASSERT(next == schedule->nmessages);
-    find_answers(run);
+    ddl_find_fusions(schedule, run->message_of, fusions);
+    init_messages(run, fusions);
+    ddl_free(fusions);
     *out = run;
     return DDL_OK;
 }
@@ -290,16 +160,16 @@ static void reduce_incoming(const ddl_run *run, const ddl_step *step, size_t off
     }
 }
 
-/* The same of a reduce whose one operand is what is being received. */
-static void fold_incoming(const ddl_run *run, const message *m, size_t offset, const char *incoming,
-                          char *also, size_t bytes)
+/* The same of a reduce that a receive is fused with. */
+static void reduce_fused(const ddl_run *run, const message *m, size_t offset, const char *incoming,
+                         char *also, size_t bytes)
 {
-    const ddl_step *reduce = &run->schedule->steps[m->fold];
+    const ddl_step *reduce = &run->schedule->steps[m->fusion.reduce];
     const ddl_slice *slices = &run->schedule->operands[reduce->first_operand];
-    const ddl_slice *received = &run->schedule->steps[m->step].target.part[0];
+    const uint32_t received = m->fusion.operand, other = 1 - received;
     const void *operands[2];
-    for (int i = 0; i < 2; i++)
-        operands[i] = same_slice(&slices[i], received) ? incoming : (char *)place(run, &slices[i]) + offset;
+    operands[received] = incoming;
+    operands[other] = (char *)place(run, &slices[other]) + offset;
     void *target = (char *)place(run, &reduce->target.part[0]) + offset;
     combine(run, target, also, operands, bytes, reduces_past_caches(run, reduce, target, operands));
 }
@@ -312,7 +182,7 @@ static void work_on_incoming(const ddl_xfer *xfer, size_t offset, const void *in
     if (step->kind == DDL_STEP_RECV_REDUCE)
         reduce_incoming(m->run, step, offset, incoming, also, bytes);
     else
-        fold_incoming(m->run, m, offset, incoming, also, bytes);
+        reduce_fused(m->run, m, offset, incoming, also, bytes);
 }
 
 static void take_incoming(ddl_xfer *xfer, size_t offset, const void *bytes, size_t count)
@@ -331,7 +201,7 @@ static void arrived(message *m)
     ddl_run *run = m->run;
     const ddl_step *step = &run->schedule->steps[m->step];
     DDL_ASSERT(m->xfer.taken == 0 || m->xfer.taken == m->xfer.bytes);
-    m->folded = m->fold != NO_STEP && m->xfer.taken > 0;
+    m->reduced = m->fusion.reduce != DDL_NO_FUSION && m->xfer.taken > 0;
     if (step->kind == DDL_STEP_RECV_REDUCE && m->xfer.taken == 0)
         reduce_incoming(run, step, 0, place(run, &step->source), NULL, step->source.bytes);
 }
@@ -374,15 +244,18 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
     xfer->signature = of_pair != NULL ? &of_pair[step->peer] : run->binding.signature;
     xfer->moved = xfer->taken = xfer->hole_at = xfer->hole_bytes = 0;
     xfer->pulls = step->kind == DDL_STEP_SEND ? run->binding.lends : run->binding.pulls;
-    m->folded = false;
+    m->reduced = false;
     /* Nothing but this message keeps the reduce from running: so it may run as the bytes come. */
-    bool may_take = step->kind == DDL_STEP_RECV_REDUCE || (m->fold != NO_STEP && run->waiting[m->fold] == 1);
+    bool may_take = step->kind == DDL_STEP_RECV_REDUCE ||
+                    (m->fusion.reduce != DDL_NO_FUSION && run->waiting[m->fusion.reduce] == 1);
     xfer->take = may_take ? take_incoming : NULL;
-    xfer->give = may_take && m->answer != NO_STEP ? give_incoming : NULL;
+    xfer->give = may_take && m->fusion.answered_by != DDL_NO_FUSION ? give_incoming : NULL;
     xfer->past_caches = goes_past_caches(run, step) || (xfer->give != NULL && run->binding.past_caches);
-    xfer->answer = m->answer == NO_STEP ? 0 : run->schedule->steps[run->messages[m->answer].step].number + 1;
+    xfer->answer = m->fusion.answered_by == DDL_NO_FUSION
+                       ? 0
+                       : run->schedule->steps[run->messages[m->fusion.answered_by].step].number + 1;
     xfer->gives_back = xfer->has_given = false;
-    xfer->is_given = m->answered != NO_STEP && run->messages[m->answered].xfer.has_given;
+    xfer->is_given = m->fusion.answers != DDL_NO_FUSION && run->messages[m->fusion.answers].xfer.has_given;
     if (step->kind == DDL_STEP_RECV_REDUCE) {
         xfer->part[0] = (ddl_part){ place(run, &step->source), step->source.bytes };
         xfer->part[1] = (ddl_part){ NULL, 0 };
@@ -404,10 +277,10 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
 }
 
 /* Whether this reduce was done while its operand came. */
-static bool is_folded(const ddl_run *run, uint32_t index)
+static bool is_reduced(const ddl_run *run, uint32_t index)
 {
     const message *m = run->schedule->nmessages > 0 ? &run->messages[run->message_of[index]] : NULL;
-    return m != NULL && m->fold == index && m->folded;
+    return m != NULL && m->fusion.reduce == index && m->reduced;
 }
 
 /* True if it finished at once, as everything but messages does. */
@@ -422,7 +295,7 @@ static bool start_step(ddl_run *run, uint32_t index)
     case DDL_STEP_RECV_REDUCE:
         return start_message(run, step, index);
     case DDL_STEP_REDUCE:
-        if (!is_folded(run, index))
+        if (!is_reduced(run, index))
             reduce_operands(run, step);
         break;
     case DDL_STEP_COPY:
