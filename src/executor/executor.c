@@ -251,9 +251,9 @@ static bool start_message(ddl_run *run, const ddl_step *step, uint32_t index)
     xfer->take = may_take ? take_incoming : NULL;
     xfer->give = may_take && m->fusion.answered_by != DDL_NO_FUSION ? give_incoming : NULL;
     xfer->past_caches = goes_past_caches(run, step) || (xfer->give != NULL && run->binding.past_caches);
-    xfer->answer = m->fusion.answered_by == DDL_NO_FUSION
-                       ? 0
-                       : run->schedule->steps[run->messages[m->fusion.answered_by].step].number + 1;
+    xfer->answer_plus_1 = m->fusion.answered_by == DDL_NO_FUSION
+                              ? 0
+                              : run->schedule->steps[run->messages[m->fusion.answered_by].step].number + 1;
     xfer->gives_back = xfer->has_given = false;
     xfer->is_given = m->fusion.answers != DDL_NO_FUSION && run->messages[m->fusion.answers].xfer.has_given;
     if (step->kind == DDL_STEP_RECV_REDUCE) {

@@ -54,18 +54,19 @@ struct ddl_xfer {
      */
     void (*give)(ddl_xfer *xfer, size_t offset, const void *bytes, void *to, size_t count);
     /*
-     * 0, or one more than the number of the message that goes the other way with what becomes of this one: of
-     * a send, the message that is received where this one lies, if nobody else touches that place; of a
-     * receive with give, the one that sends what take and give make, with as many bytes.
+     * The message that answers this one: it goes the other way, with what becomes of this one and as many
+     * bytes. Its number, plus 1; 0: there is none. Whoever sends this one receives the answer where this one
+     * lies, and touches that place in no other way; whoever receives it sends what take and give make.
      */
-    uint32_t answer;
+    uint32_t answer_plus_1;
     bool is_given;      /* of a send that is an answer: has_given of the receive that it answers */
     uint8_t unit_bytes; /* a power of two */
     bool past_caches;   /* a hint: what the message writes, or gives, is not looked at soon, and the caches
                            hold more useful things */
     bool pulls;         /* a hint: best read where it lies, if that can be. A send must have it where the
                            receive may have it */
-    /* The transport's, between post and end; zero before. */
+    /* The transport's, between post and end; zero before. At the end the poster looks at what was taken, and
+     * given; before that, at what has moved. */
     ddl_link link;
     ddl_hashed expected;
     size_t moved;

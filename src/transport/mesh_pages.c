@@ -52,7 +52,7 @@ void ddl_mesh_queue_place(ddl_mesh_link *link, const ddl_xfer *xfer, ddl_frame_t
 /* An offer tells more in the upper half of its place's bytes (protocol/frame.h). */
 ddl_frame_place ddl_mesh_offer_of(const ddl_xfer *xfer, const ddl_frame_place *place)
 {
-    return (ddl_frame_place){ place->offset, (uint64_t)xfer->answer << 32 | place->bytes };
+    return (ddl_frame_place){ place->offset, (uint64_t)xfer->answer_plus_1 << 32 | place->bytes };
 }
 
 /* Find the pages there of a message of this rank's; its hole is cut then. False: the peer told nonsense; the
@@ -89,7 +89,7 @@ void ddl_mesh_take_later(ddl_mesh_link *link, ddl_xfer *xfer, const ddl_frame_pl
 {
     const ddl_frame_place place = { offer->offset, (uint32_t)offer->bytes };
     bool found = find_pages(link, xfer, &place);
-    xfer->gives_back = xfer->answer != 0 && xfer->answer == offer->bytes >> 32;
+    xfer->gives_back = xfer->answer_plus_1 != 0 && xfer->answer_plus_1 == offer->bytes >> 32;
     xfer->state = found ? DDL_XFER_TAKE_DUE : DDL_XFER_RECEIVING;
     ddl_mesh_expect(link, found ? &link->mesh->due : &link->receives, xfer);
 }
@@ -268,13 +268,13 @@ static void put_pages(ddl_mesh_link *link, ddl_xfer *xfer)
 static uint8_t *place_of_answer(ddl_mesh_link *link, const ddl_xfer *xfer)
 {
     ddl_key key = xfer->key;
-    if (xfer->give == NULL || xfer->answer == 0)
+    if (xfer->give == NULL || xfer->answer_plus_1 == 0)
         return NULL;
     if (xfer->gives_back)
         return xfer->pages;
     if (xfer->past_caches) /* a copy that fetches nothing first is quicker there (docs/performance.md) */
         return NULL;
-    key.number = xfer->answer - 1;
+    key.number = xfer->answer_plus_1 - 1;
     const ddl_early *told = ddl_earlies_find(&link->earlies, &link->earlies.grants, &key);
     if (told == NULL || told->frame.type != DDL_FRAME_PLACE ||
         !ddl_signature_same(xfer->signature, &told->frame.signature))

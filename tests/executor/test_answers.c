@@ -29,7 +29,7 @@ static bool fake_send(ddl_transport *transport, ddl_xfer *xfer)
 {
     fake *f = (fake *)transport;
     assert_true(xfer->key.number < MOST);
-    f->sent[xfer->key.number] = xfer->answer;
+    f->sent[xfer->key.number] = xfer->answer_plus_1;
     f->nsends++;
     f->nanswered += xfer->is_given;
     return true;
@@ -41,7 +41,7 @@ static bool fake_recv(ddl_transport *transport, ddl_xfer *xfer)
     int32_t message[COUNT];
     const int count = (int)(xfer->bytes / 4);
     assert_true(xfer->key.number < MOST && xfer->bytes <= BYTES);
-    f->received[xfer->key.number] = xfer->give != NULL ? xfer->answer : 0;
+    f->received[xfer->key.number] = xfer->give != NULL ? xfer->answer_plus_1 : 0;
     f->nreceives++;
     for (int i = 0; i < count; i++)
         message[i] = 100 * xfer->peer + i;

@@ -256,8 +256,8 @@ static void begin_exchange(exchange *x, side pair[2], uint8_t *back)
     x->r.in.xfer.take = add;
     x->r.in.xfer.give = add_and_give;
     x->r.in.xfer.unit_bytes = 2;
-    x->r.in.xfer.answer = NUMBER + 1;
-    x->out.xfer.answer = back == NULL ? NUMBER + 1 : 0;
+    x->r.in.xfer.answer_plus_1 = NUMBER + 1;
+    x->out.xfer.answer_plus_1 = back == NULL ? NUMBER + 1 : 0;
 }
 
 static void move_message(exchange *x, side pair[2], bool sends_first)
@@ -314,8 +314,8 @@ static void what_becomes_of_a_message_is_given_back_where_both_know_of_it(void *
         exchange x;
         open_heap(pair, sockets);
         begin_exchange(&x, pair, NULL);
-        x.out.xfer.answer = answers[i / 2].sent;
-        x.r.in.xfer.answer = answers[i / 2].received;
+        x.out.xfer.answer_plus_1 = answers[i / 2].sent;
+        x.r.in.xfer.answer_plus_1 = answers[i / 2].received;
         x.r.in.xfer.give = answers[i / 2].received != 0 ? add_and_give : NULL;
         move_message(&x, pair, i % 2 == 0);
         assert_given(&x, answers[i / 2].gives);
