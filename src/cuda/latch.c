@@ -28,26 +28,37 @@
 
 enum { WORDS = 1024 }; /* of a page */
 
+/*
+ * Locks, in the order in which they are taken: that of process.bell, then the open_lock of a latch. One
+ * thread at a time has a latch, from create to destroy. Where no lock is named a field is his, or does not
+ * change any more.
+ */
 typedef struct latch {
     ddl_latch base;
-    ddl_link made; /* into `all` */
+    ddl_link made; /* into process.all; with its lock */
     const ddl_driver *driver;
     int gpu;
-    CUevent before, behind;    /* what the stream has before it; that it has gone on */
-    _Atomic(uint32_t) *word;   /* pinned; the GPU waits until it is `number` or beyond, as it only grows */
-    CUdeviceptr place;         /* of it, for the GPU */
-    _Atomic(uint32_t) opened;  /* the same for this process, once the driver may have gone, too */
-    uint32_t number;           /* that it was shut with last, */
-    const void *owner;         /* by whom, */
-    ddl_deadline until;        /* and when the warden opens it */
+    CUevent before, behind; /* what the stream has before it; that it has gone on */
+    CUdeviceptr place;      /* of word, for the GPU */
+
+    /* How it was shut last. Who has the latch writes it with the lock of process.bell, and reads it without;
+     * others read it with that, or, in the stream, before it may be shut again. */
+    struct {
+        bool ever;
+        uint32_t number;
+        const void *owner;
+        ddl_deadline until; /* when the warden opens it */
+    } shut;
     _Atomic(uint32_t) overdue; /* the last number that the warden has opened */
-    bool was_shut;
-    pthread_mutex_t lock; /* of what follows, for streams that wait in a function of the host */
-    pthread_cond_t opened_now;
+
+    pthread_mutex_t open_lock; /* of what follows; the words only grow, and are also read without it */
+    _Atomic(uint32_t) *word;   /* pinned: the GPU waits until it is shut.number or beyond */
+    _Atomic(uint32_t) opened;  /* the same for this process, once the driver may have gone, too */
+    pthread_cond_t opened_now; /* for streams that wait in a function of the host */
 } latch;
 
-/* Of the process. Latches are never destroyed: a stream of the program may not have gone on yet, and the
- * driver frees pinned memory only after everything on the GPU. */
+/* What the latches of a process share, with the lock of its bell. They are never destroyed: a stream of the
+ * program may not have gone on yet, and the driver frees pinned memory only after everything on the GPU. */
 static struct {
     ddl_bell bell;       /* for the warden: there is one to be opened before what it waits for */
     ddl_list all, spare; /* spare: of ddl_latch, which may not have gone on */
@@ -56,28 +67,28 @@ static struct {
     size_t words_left;
     bool has_warden;
     ddl_deadline next;   /* when it wakes */
-    atomic_bool is_over; /* nobody would open them any more */
-} kept = {
-    .all = { { &kept.all.head, &kept.all.head } },
-    .spare = { { &kept.spare.head, &kept.spare.head } },
+    atomic_bool is_over; /* nobody would open them any more; also read without the lock */
+} process = {
+    .all = { { &process.all.head, &process.all.head } },
+    .spare = { { &process.spare.head, &process.spare.head } },
     .next = DDL_DEADLINE_NEVER,
 };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void init_bell(void)
 {
-    ddl_bell_init(&kept.bell);
+    ddl_bell_init(&process.bell);
 }
 
-static void lock_kept(void)
+static void lock_process(void)
 {
     pthread_once(&once, init_bell);
-    ddl_bell_lock(&kept.bell);
+    ddl_bell_lock(&process.bell);
 }
 
-static void unlock_kept(void)
+static void unlock_process(void)
 {
-    ddl_bell_unlock(&kept.bell);
+    ddl_bell_unlock(&process.bell);
 }
 
 static latch *own(ddl_latch *base)
@@ -92,13 +103,13 @@ static bool is_open_to(const latch *l, uint32_t number)
 
 static bool is_open(const latch *l)
 {
-    return is_open_to(l, l->number);
+    return is_open_to(l, l->shut.number);
 }
 
 /* In its context. */
 static bool has_gone_on(const latch *l)
 {
-    if (!l->was_shut)
+    if (!l->shut.ever)
         return true;
     return is_open(l) && l->driver->cuEventQuery(l->behind) == CUDA_SUCCESS;
 }
@@ -115,14 +126,14 @@ static bool is_there(const latch *l)
 /* Whoever opens it late, for an earlier number, does not take back what has been opened since. */
 static void open_to(latch *l, uint32_t number)
 {
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(&l->open_lock);
     if (!is_open_to(l, number)) {
         atomic_store(&l->opened, number);
-        if (!atomic_load(&kept.is_over) || is_there(l))
+        if (!atomic_load(&process.is_over) || is_there(l))
             atomic_store_explicit(l->word, number, memory_order_release); /* pairs with the GPU */
     }
     pthread_cond_broadcast(&l->opened_now);
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(&l->open_lock);
 }
 
 /* ---- the warden ---- */
@@ -131,36 +142,36 @@ static void open_to(latch *l, uint32_t number)
 static ddl_deadline open_due(void)
 {
     ddl_deadline next = DDL_DEADLINE_NEVER;
-    DDL_LIST_FOR_EACH (link, &kept.all) {
+    DDL_LIST_FOR_EACH (link, &process.all) {
         latch *l = DDL_CONTAINER(link, latch, made);
         if (is_open(l))
             continue;
-        if (ddl_deadline_passed(l->until)) {
-            atomic_store(&l->overdue, l->number); /* first: who finds it open knows why */
-            open_to(l, l->number);
-        } else if (l->until < next)
-            next = l->until;
+        if (ddl_deadline_passed(l->shut.until)) {
+            atomic_store(&l->overdue, l->shut.number); /* first: who finds it open knows why */
+            open_to(l, l->shut.number);
+        } else if (l->shut.until < next)
+            next = l->shut.until;
     }
     return next;
 }
 
 static void *keep_watch(void *arg)
 {
-    lock_kept();
-    while (!atomic_load(&kept.is_over)) {
-        kept.next = open_due();
-        (void)ddl_bell_wait(&kept.bell, kept.next);
+    lock_process();
+    while (!atomic_load(&process.is_over)) {
+        process.next = open_due();
+        (void)ddl_bell_wait(&process.bell, process.next);
     }
-    unlock_kept();
+    unlock_process();
     return arg;
 }
 
 /* With the lock. */
 static ddl_status have_warden(ddl_error *err)
 {
-    if (!kept.has_warden && ddl_thread_start_detached(keep_watch, NULL) != 0)
+    if (!process.has_warden && ddl_thread_start_detached(keep_watch, NULL) != 0)
         return DDL_FAIL(err, DDL_ERESOURCE, "no thread for streams that wait");
-    kept.has_warden = true;
+    process.has_warden = true;
     return DDL_OK;
 }
 
@@ -169,11 +180,11 @@ static ddl_status have_warden(ddl_error *err)
 /* From a page, as the driver may wait for streams when it makes another. */
 static bool take_word(latch *l)
 {
-    lock_kept();
-    const bool has_word = kept.words_left > 0;
+    lock_process();
+    const bool has_word = process.words_left > 0;
     if (has_word)
-        l->word = &kept.words[--kept.words_left];
-    unlock_kept();
+        l->word = &process.words[--process.words_left];
+    unlock_process();
     return has_word;
 }
 
@@ -181,13 +192,13 @@ static bool take_word(latch *l)
 static CUresult make_page(const ddl_device *device)
 {
     void *page = NULL;
-    CUresult result = ddl_pinned_take(device, WORDS * sizeof *kept.words, &page);
+    CUresult result = ddl_pinned_take(device, WORDS * sizeof *process.words, &page);
     if (result != CUDA_SUCCESS)
         return result;
-    lock_kept();
-    kept.words = page;
-    kept.words_left = WORDS;
-    unlock_kept();
+    lock_process();
+    process.words = page;
+    process.words_left = WORDS;
+    unlock_process();
     return CUDA_SUCCESS;
 }
 
@@ -219,7 +230,7 @@ static void unmake(latch *l)
         (void)l->driver->cuEventDestroy(l->before);
     if (l->behind != NULL)
         (void)l->driver->cuEventDestroy(l->behind);
-    pthread_mutex_destroy(&l->lock);
+    pthread_mutex_destroy(&l->open_lock);
     pthread_cond_destroy(&l->opened_now);
     ddl_free(l);
 }
@@ -227,33 +238,33 @@ static void unmake(latch *l)
 static latch *take_first_spare(int gpu)
 {
     latch *found = NULL;
-    lock_kept();
-    DDL_LIST_FOR_EACH (link, &kept.spare) {
+    lock_process();
+    DDL_LIST_FOR_EACH (link, &process.spare) {
         latch *l = own(DDL_CONTAINER(link, ddl_latch, link));
         if (found == NULL && l->gpu == gpu)
             found = l;
     }
     if (found != NULL)
         ddl_list_remove(&found->base.link);
-    kept.nspare -= found != NULL;
-    unlock_kept();
+    process.nspare -= found != NULL;
+    unlock_process();
     return found;
 }
 
 static void keep_spare(latch *l)
 {
-    lock_kept();
-    ddl_list_append(&kept.spare, &l->base.link);
-    kept.nspare++;
-    unlock_kept();
+    lock_process();
+    ddl_list_append(&process.spare, &l->base.link);
+    process.nspare++;
+    unlock_process();
 }
 
 /* One that has gone on. */
 static latch *take_spare(int gpu)
 {
-    lock_kept();
-    size_t left = kept.nspare;
-    unlock_kept();
+    lock_process();
+    size_t left = process.nspare;
+    unlock_process();
     for (latch *l; left > 0 && (l = take_first_spare(gpu)) != NULL; left--) {
         if (has_gone_on(l))
             return l;
@@ -270,18 +281,18 @@ static ddl_status make(ddl_device *device, latch **out, ddl_error *err)
     l->base.device = device;
     l->driver = device->driver;
     l->gpu = device->gpu;
-    pthread_mutex_init(&l->lock, NULL);
+    pthread_mutex_init(&l->open_lock, NULL);
     pthread_cond_init(&l->opened_now, NULL);
     CUresult result = make_parts(l);
     if (result != CUDA_SUCCESS) {
         unmake(l);
         return DDL_GPU_FAILED(device, result, "making a latch", err);
     }
-    lock_kept();
+    lock_process();
     ddl_status status = have_warden(err);
     if (status == DDL_OK)
-        ddl_list_append(&kept.all, &l->made);
-    unlock_kept();
+        ddl_list_append(&process.all, &l->made);
+    unlock_process();
     if (status != DDL_OK)
         unmake(l);
     else
@@ -327,10 +338,10 @@ bool ddl_latch_is_free(ddl_latch *base)
 static void CUDA_CB sleep_until_open(void *arg)
 {
     latch *l = arg;
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(&l->open_lock);
     while (!is_open(l))
-        pthread_cond_wait(&l->opened_now, &l->lock);
-    pthread_mutex_unlock(&l->lock);
+        pthread_cond_wait(&l->opened_now, &l->open_lock);
+    pthread_mutex_unlock(&l->open_lock);
 }
 
 static CUresult have_it_wait(latch *l, CUstream stream)
@@ -338,7 +349,7 @@ static CUresult have_it_wait(latch *l, CUstream stream)
     const ddl_driver *driver = l->driver;
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
     if (driver->cuStreamWaitValue32 != NULL)
-        result = driver->cuStreamWaitValue32(stream, l->place, l->number, CU_STREAM_WAIT_VALUE_GEQ);
+        result = driver->cuStreamWaitValue32(stream, l->place, l->shut.number, CU_STREAM_WAIT_VALUE_GEQ);
     if (result == CUDA_ERROR_NOT_SUPPORTED)
         result = driver->cuLaunchHostFunc(stream, sleep_until_open, l);
     return result;
@@ -358,17 +369,17 @@ static CUresult shut(latch *l, CUstream stream)
 /* False: the process ends. */
 static bool take_number(latch *l, const void *owner, ddl_deadline until)
 {
-    lock_kept();
-    bool may = !atomic_load(&kept.is_over);
+    lock_process();
+    bool may = !atomic_load(&process.is_over);
     if (may) {
-        l->number++;
-        l->was_shut = true;
-        l->owner = owner;
-        l->until = until;
-        if (until < kept.next)
-            ddl_bell_ring(&kept.bell);
+        l->shut.number++;
+        l->shut.ever = true;
+        l->shut.owner = owner;
+        l->shut.until = until;
+        if (until < process.next)
+            ddl_bell_ring(&process.bell);
     }
-    unlock_kept();
+    unlock_process();
     return may;
 }
 
@@ -406,10 +417,10 @@ ddl_status ddl_latch_shut(ddl_latch *base, void *stream, const void *owner, ddl_
         return status;
     if (!may)
         return DDL_FAIL(err, DDL_EUNSUPPORTED, "the process ends, and operations in streams with it");
-    *number = l->number;
+    *number = l->shut.number;
     if (result == CUDA_SUCCESS)
         return DDL_OK;
-    ddl_latch_open(base, l->number);
+    ddl_latch_open(base, l->shut.number);
     return DDL_GPU_FAILED(device, result, "ordering with a stream", err);
 }
 
@@ -444,14 +455,14 @@ ddl_latch_state ddl_latch_look_whether_open(const ddl_latch *base, uint32_t numb
 
 void ddl_latch_open_all(const void *owner)
 {
-    lock_kept();
+    lock_process();
     if (owner == NULL)
-        atomic_store(&kept.is_over, true);
-    DDL_LIST_FOR_EACH (link, &kept.all) {
+        atomic_store(&process.is_over, true);
+    DDL_LIST_FOR_EACH (link, &process.all) {
         latch *l = DDL_CONTAINER(link, latch, made);
-        if (owner == NULL || l->owner == owner)
-            open_to(l, l->number);
+        if (owner == NULL || l->shut.owner == owner)
+            open_to(l, l->shut.number);
     }
-    ddl_bell_ring(&kept.bell);
-    unlock_kept();
+    ddl_bell_ring(&process.bell);
+    unlock_process();
 }
