@@ -99,6 +99,18 @@ static inline bool ddl_engine_run_loop(ddl_engine *engine)
     return engine->moved;
 }
 
+/* Holder. True: something moved. */
+static inline bool ddl_engine_do_sweep(ddl_engine *engine)
+{
+    engine->moved = false;
+    if (ddl_engine_is_sweep_due(engine))
+        atomic_store(&engine->sweep_due, false); /* first: what it was set for is swept now */
+    ddl_engine_count(&engine->sweeps);
+    ddl_engine_drain(engine);
+    bool moved = engine->client.sweep(engine->client.arg);
+    return moved || engine->moved;
+}
+
 /* ---- engine.c: the baton ---- */
 
 /* Give the baton back and nothing else. */
@@ -108,10 +120,12 @@ void ddl_engine_release(ddl_engine *engine);
  * there is something already that the next sweep will find. */
 bool ddl_engine_do_leave(ddl_engine *engine, bool in_background);
 
-/* ---- engine_wait.c: how a thread drives and sleeps ---- */
+/* ---- engine_step.c: one step of who drives ---- */
 
 /* Holder: what the client is to do every now and then, if it is time. */
 void ddl_engine_tick(ddl_engine *engine, int64_t now_ns);
+
+/* ---- engine_wait.c: how a thread drives and sleeps ---- */
 
 /* How long whoever drives may sleep, with so much left until a deadline. */
 int ddl_engine_nap_of(const ddl_engine *engine, int left_ms);

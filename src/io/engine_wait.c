@@ -1,16 +1,12 @@
 /* engine_wait.c - how a thread drives while it waits: it polls, then sleeps. */
 #include "io/engine_state.h"
 
-#include "base/thread.h"
-
 #include <sched.h>
 
 enum {
-    LOCATE_MS = 4, /* ranks that begin unevenly on CPUs take half as long again for each call until then */
-    LISTEN_NS = 1000 * 1000,
     LONG_TICK_MS = 100, /* once so many in a row were in vain: 50 a second take 0.1 % of a core */
     TICKS_IN_VAIN = 50,
-    LONG_SPIN_NS = 1000 * 1000, /* where waking a sleeper costs more than usual; see learn_patience */
+    LONG_SPIN_NS = 1000 * 1000, /* where waking a sleeper costs more than usual; see adapt_spin */
     PAUSE_NS = 8 * 1000,        /* of spinning alone on the core, which is then offered to others, who may be
                                    the peer */
     LOOP_EVERY_NS = 20 * 1000,  /* while spinning, the loop is looked at this often */
@@ -27,77 +23,6 @@ enum {
     MAKE_WAY_NS = 1000 * 1000,
     SWEEPS_BETWEEN_TICKS = 256 /* while something moves all the time */
 };
-
-/* ---- a step ---- */
-
-static bool sweep(ddl_engine *engine)
-{
-    engine->moved = false;
-    if (ddl_engine_is_sweep_due(engine))
-        atomic_store(&engine->sweep_due, false); /* first: what it was set for is swept now */
-    ddl_engine_count(&engine->sweeps);
-    ddl_engine_drain(engine);
-    bool moved = engine->client.sweep(engine->client.arg);
-    return moved || engine->moved;
-}
-
-static void locate(ddl_engine *engine, int64_t now_ns)
-{
-    if (now_ns < engine->next_locate_ns || engine->client.locate == NULL || ddl_thread_is_own())
-        return;
-    engine->next_locate_ns = now_ns + LOCATE_MS * DDL_NS_PER_MS;
-    engine->client.locate(engine->client.arg, now_ns);
-}
-
-void ddl_engine_tick(ddl_engine *engine, int64_t now_ns)
-{
-    locate(engine, now_ns);
-    if (now_ns < engine->next_tick_ns)
-        return;
-    engine->next_tick_ns = now_ns + DDL_ENGINE_TICK_MS * DDL_NS_PER_MS;
-    engine->client.tick(engine->client.arg, now_ns);
-}
-
-bool ddl_engine_progress(ddl_engine *engine)
-{
-    bool moved = sweep(engine);
-    engine->progress_ns = ddl_now_ns();
-    ddl_engine_tick(engine, engine->progress_ns);
-    return ddl_engine_run_loop(engine) || moved;
-}
-
-void ddl_engine_listen(ddl_engine *engine)
-{
-    if (ddl_now_ns() - engine->progress_ns > LISTEN_NS)
-        ddl_engine_progress(engine);
-}
-
-unsigned ddl_engine_loops(const ddl_engine *engine)
-{
-    return atomic_load_explicit(&engine->loops, memory_order_relaxed);
-}
-
-void ddl_engine_sweep(ddl_engine *engine)
-{
-    sweep(engine);
-}
-
-void ddl_engine_moved(ddl_engine *engine)
-{
-    engine->moved = true;
-}
-
-void ddl_engine_received(ddl_engine *engine, size_t bytes, size_t to_come)
-{
-    engine->moved = true;
-    engine->received += bytes;
-    engine->to_come = to_come;
-}
-
-void ddl_engine_tick_soon(ddl_engine *engine)
-{
-    engine->next_tick_ns = 0;
-}
 
 /* ---- polling ---- */
 
@@ -216,7 +141,7 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal, int64_t *missed_
 {
     polling p = { 0 };
     for (int sweeps = 1; !reached(goal); sweeps++) {
-        bool moved = sweep(engine);
+        bool moved = ddl_engine_do_sweep(engine);
         if (reached(goal))
             return true;
         if (engine->client.needs_loop(engine->client.arg))
@@ -243,7 +168,7 @@ static bool poll_for(ddl_engine *engine, const wait_goal *goal, int64_t *missed_
  * computes does not, and leaves the CPU to him. The growth is that of halt polling in KVM
  * (Documentation/virt/kvm/halt-polling.rst in Linux).
  */
-static void learn_patience(ddl_engine *engine, int64_t missed_ns)
+static void adapt_spin(ddl_engine *engine, int64_t missed_ns)
 {
     const bool in_turns = atomic_exchange_explicit(&engine->woke, false, memory_order_relaxed) &&
                           ddl_now_ns() - missed_ns <= LONG_SPIN_NS;
@@ -306,7 +231,7 @@ ddl_gate_end ddl_engine_nap(ddl_engine *engine, ddl_gate *gate, int most_ms)
 static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline)
 {
     atomic_store(&engine->watcher, true);
-    bool moved = sweep(engine) || ddl_engine_run_loop(engine);
+    bool moved = ddl_engine_do_sweep(engine) || ddl_engine_run_loop(engine);
     ddl_engine_tick(engine, ddl_now_ns());
     int loop_ms = uv_backend_timeout(&engine->loop);
     bool stay_awake =
@@ -358,11 +283,11 @@ void ddl_engine_let_others_in(ddl_engine *engine)
 
 /* ---- waiting ---- */
 
-/* For others to drive, of who waits by a clock of his own. */
-typedef struct patience {
-    ddl_deadline end;
+/* Who waits looks by a clock of his own whether others still drive. */
+typedef struct stuck_watch {
+    ddl_deadline end;  /* when he takes the engine for stuck */
     int64_t looked_ns; /* 0: not yet */
-} patience;
+} stuck_watch;
 
 static int64_t sweeps_and_one(ddl_engine *engine)
 {
@@ -375,67 +300,92 @@ static int64_t sweeps_and_one(ddl_engine *engine)
  * nothing has been waited for. Of an engine that somebody has given up before, and that nobody has driven
  * since, nothing more is hoped, and nothing of one whose baton is kept.
  */
-static bool is_lost(patience *hope, ddl_engine *engine, ddl_deadline deadline)
+static bool is_stuck(stuck_watch *watch, ddl_engine *engine, ddl_deadline deadline)
 {
     if (atomic_load(&engine->is_kept))
         return true;
     const int64_t now_ns = ddl_now_ns(), most_ns = DDL_DEADLINE_NEVER - DDL_ENGINE_GRACE_MS * DDL_NS_PER_MS;
-    if (hope->looked_ns == 0) {
+    if (watch->looked_ns == 0) {
         const bool is_known = atomic_load(&engine->given_up) == sweeps_and_one(engine);
         const ddl_deadline from = deadline < now_ns && !is_known ? now_ns : deadline;
-        hope->end = from < most_ns ? from + DDL_ENGINE_GRACE_MS * DDL_NS_PER_MS : DDL_DEADLINE_NEVER;
-    } else if (hope->end < most_ns && now_ns - hope->looked_ns > LONG_TICK_MS * DDL_NS_PER_MS) {
-        hope->end += now_ns - hope->looked_ns - LONG_TICK_MS * DDL_NS_PER_MS;
+        watch->end = from < most_ns ? from + DDL_ENGINE_GRACE_MS * DDL_NS_PER_MS : DDL_DEADLINE_NEVER;
+    } else if (watch->end < most_ns && now_ns - watch->looked_ns > LONG_TICK_MS * DDL_NS_PER_MS) {
+        watch->end += now_ns - watch->looked_ns - LONG_TICK_MS * DDL_NS_PER_MS;
     }
-    hope->looked_ns = now_ns;
-    if (now_ns < hope->end)
+    watch->looked_ns = now_ns;
+    if (now_ns < watch->end)
         return false;
     atomic_store(&engine->given_up, sweeps_and_one(engine));
     return true;
 }
 
+/* How far a thread is with its waiting. */
+typedef struct waiting {
+    bool entered;      /* it has the baton */
+    bool polled;       /* once, at least */
+    bool in_vain;      /* it has just slept until a tick, and only looks, as part of going to sleep again */
+    int64_t missed_ns; /* since when it had polled in vain, when it gave that up; 0: it has not */
+} waiting;
+
+/* How a thread's turn ended. */
+typedef enum turn {
+    REACHED, /* the goal */
+    SLEPT,   /* at the gate, as the watcher */
+    BEHIND   /* another thread, who drives or watches */
+} turn;
+
+/* Holder: poll, and then sleep, if nobody else watches. The baton is given back. */
+static turn drive(waiting *w, ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline)
+{
+    w->entered = false;
+    w->polled = true;
+    if (!w->in_vain) {
+        if (w->missed_ns != 0)
+            adapt_spin(engine, w->missed_ns);
+        w->missed_ns = 0;
+        if (poll_for(engine, goal, &w->missed_ns)) {
+            ddl_engine_leave(engine);
+            return REACHED;
+        }
+    }
+    if (!atomic_load(&engine->watcher)) {
+        w->in_vain = !sleep_at_gate(engine, goal, deadline);
+        ddl_engine_let_others_in(engine);
+        return SLEPT;
+    }
+    /* The watcher will take the baton at the next event; this thread's polling has kept it from hearing of
+     * one. */
+    bool missed = engine->client.doze(engine->client.arg);
+    ddl_engine_release(engine);
+    if (missed || ddl_engine_is_sweep_due(engine))
+        ddl_gate_ring(engine->gate);
+    return BEHIND;
+}
+
+/* Behind a watcher each thread polls once: what comes later wakes the watcher, who drives for all. */
+static bool gets_turn(const waiting *w, ddl_engine *engine)
+{
+    const bool is_behind = w->polled && atomic_load(&engine->watcher);
+    return w->entered || (!is_behind && ddl_engine_try_enter(engine));
+}
+
 /* entered: the caller has the baton. */
 static bool wait_for(ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline, bool entered)
 {
-    patience hope = { 0 };
+    waiting w = { .entered = entered };
+    stuck_watch watch = { 0 };
     if (!entered && reached(goal))
         return true;
-    /* Behind a watcher each thread polls once: what comes later wakes the watcher, who drives for all. */
-    bool polled = false;
-    bool in_vain = false;  /* who has just slept until a tick only looks, as part of going to sleep again */
-    int64_t missed_ns = 0; /* 0: it has not given up polling */
     ddl_engine_tick_often(engine);
-    while (entered || !reached(goal)) {
-        bool behind = polled && atomic_load(&engine->watcher);
-        if (entered || (!behind && ddl_engine_try_enter(engine))) {
-            entered = false;
-            polled = true;
-            if (!in_vain) {
-                if (missed_ns != 0)
-                    learn_patience(engine, missed_ns);
-                missed_ns = 0;
-                if (poll_for(engine, goal, &missed_ns)) {
-                    ddl_engine_leave(engine);
-                    return true;
-                }
-            }
-            if (!atomic_load(&engine->watcher)) {
-                in_vain = !sleep_at_gate(engine, goal, deadline);
-                ddl_engine_let_others_in(engine);
-                if (!is_lost(&hope, engine, deadline))
-                    continue;
-                break;
-            }
-            /* The watcher will take the baton at the next event; this thread's polling has kept it from
-             * hearing of one. */
-            bool missed = engine->client.doze(engine->client.arg);
-            ddl_engine_release(engine);
-            if (missed || ddl_engine_is_sweep_due(engine))
-                ddl_gate_ring(engine->gate);
+    while (w.entered || !reached(goal)) {
+        const turn end = gets_turn(&w, engine) ? drive(&w, engine, goal, deadline) : BEHIND;
+        if (end == REACHED)
+            return true;
+        if (end == BEHIND) {
+            sleep_behind_driver(engine, goal);
+            w.in_vain = false;
         }
-        sleep_behind_driver(engine, goal);
-        in_vain = false;
-        if (is_lost(&hope, engine, deadline))
+        if (is_stuck(&watch, engine, deadline))
             break;
     }
     /* This thread may have been the reason why nobody armed the background thread; see ddl_engine_leave. */
