@@ -11,7 +11,7 @@ static bool may_be_posted(ddl_collective collective)
 }
 
 /* What all ranks say to this one in a piece, and whether it goes over the board. */
-static ddl_status hear_all(const ddl_plan *plan, size_t count, bool in_place, ddl_oneshot_word words[],
+static ddl_status hear_all(const ddl_plan *plan, size_t count, bool in_place, ddl_oneshot_posts posts[],
                            bool *possible, ddl_error *err)
 {
     ddl_shape shape = plan->shape;
@@ -22,17 +22,17 @@ static ddl_status hear_all(const ddl_plan *plan, size_t count, bool in_place, dd
             shape.in_place = !in_place;
         ddl_schedule *schedule;
         DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
-        words[shape.rank] = ddl_oneshot_word_to(schedule, plan->shape.rank);
+        posts[shape.rank] = ddl_oneshot_posts_for(schedule, plan->shape.rank);
         ddl_schedule_destroy(schedule);
     }
     *possible =
-        ddl_oneshot_is_possible(words, shape.nranks, ddl_collective_is_rooted(plan->algorithm->collective));
+        ddl_oneshot_is_possible(posts, shape.nranks, ddl_collective_is_rooted(plan->algorithm->collective));
     return DDL_OK;
 }
 
 /* Whether ranks in whose place this one would be, if its call were in place or if it were not, would tell
  * where their buffers are. */
-static ddl_status would_tell(const ddl_plan *plan, size_t count, const ddl_oneshot_word words[], bool *would,
+static ddl_status would_tell(const ddl_plan *plan, size_t count, const ddl_oneshot_posts posts[], bool *would,
                              ddl_error *err)
 {
     ddl_shape shape = plan->shape;
@@ -41,7 +41,7 @@ static ddl_status would_tell(const ddl_plan *plan, size_t count, const ddl_onesh
     shape.count = count;
     shape.in_place = !plan->shape.in_place;
     DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
-    ddl_status status = ddl_oneshot_create(schedule, words, &oneshot, err);
+    ddl_status status = ddl_oneshot_create(schedule, posts, &oneshot, err);
     *would = status == DDL_OK && ddl_oneshot_common_bytes(oneshot) > 0;
     ddl_oneshot_destroy(oneshot);
     ddl_schedule_destroy(schedule);
@@ -51,17 +51,17 @@ static ddl_status would_tell(const ddl_plan *plan, size_t count, const ddl_onesh
 /* All ranks have to find the same, whether their own call is in place or not. */
 static ddl_status derive_oneshot(const ddl_plan *plan, ddl_plan_phase *phase, ddl_error *err)
 {
-    ddl_oneshot_word words[2][DDL_BOARD_RANKS];
+    ddl_oneshot_posts posts[2][DDL_BOARD_RANKS];
     bool possible[2] = { false, plan->algorithm->collective == DDL_COLLECTIVE_BARRIER };
     for (int in_place = 0; in_place < 2 && !possible[in_place]; in_place++)
-        DDL_TRY(hear_all(plan, phase->count, in_place == 1, words[in_place], &possible[in_place], err));
+        DDL_TRY(hear_all(plan, phase->count, in_place == 1, posts[in_place], &possible[in_place], err));
     if (!possible[0] || !possible[1])
         return DDL_OK;
     const int own = plan->shape.in_place ? 1 : 0;
-    DDL_TRY(ddl_oneshot_create(phase->schedule, words[own], &phase->oneshot, err));
+    DDL_TRY(ddl_oneshot_create(phase->schedule, posts[own], &phase->oneshot, err));
     bool would = true;
     if (ddl_oneshot_common_bytes(phase->oneshot) > 0)
-        DDL_TRY(would_tell(plan, phase->count, words[1 - own], &would, err));
+        DDL_TRY(would_tell(plan, phase->count, posts[1 - own], &would, err));
     if (!would)
         ddl_oneshot_forgo_common(phase->oneshot);
     return DDL_OK;

@@ -41,7 +41,7 @@ typedef struct landing { /* a message that the schedule has land in scratch, and
 } landing;
 
 typedef struct reading {               /* of what ranks say */
-    const ddl_oneshot_word *words;     /* of each rank to this one */
+    const ddl_oneshot_posts *posts;    /* of each rank, for this one */
     landing landings[DDL_BOARD_RANKS]; /* of this round */
     int nlandings, round;
     ddl_oneshot *oneshot;
@@ -61,7 +61,7 @@ static bool find_operand(const reading *r, const ddl_slice *slice, place *found)
             continue;
         *found = (place){ there->from.of, there->from.is_long,
                           there->from.offset + slice->offset - there->slice.offset };
-        return r->words[there->from.of].message[r->round].buffer != DDL_BUFFER_SCRATCH;
+        return r->posts[there->from.of].message[r->round].buffer != DDL_BUFFER_SCRATCH;
     }
     return false;
 }
@@ -103,12 +103,12 @@ static bool add_local(reading *r, const ddl_step *step, const ddl_slice operands
 /* What the schedule has land in scratch stays on its sheet; the rest is copied to its place. */
 static bool add_message(reading *r, const ddl_step *step)
 {
-    const ddl_slice *message = &r->words[step->peer].message[r->round];
+    const ddl_slice *message = &r->posts[step->peer].message[r->round];
     r->oneshot->rounds[r->round].needs |= (ddl_board_ranks)1 << step->peer;
     const ddl_slice *lands = step->kind == DDL_STEP_RECV ? &step->target.part[0] : &step->source;
     if (message->bytes == 0 || message->bytes != lands->bytes)
         return false;
-    place from = { step->peer, r->words[step->peer].is_long[r->round], r->words[step->peer].at[r->round] };
+    place from = { step->peer, r->posts[step->peer].is_long[r->round], r->posts[step->peer].at[r->round] };
     if (lands->buffer == DDL_BUFFER_SCRATCH)
         r->landings[r->nlandings++] = (landing){ *lands, from };
     else if (message->buffer == DDL_BUFFER_SCRATCH)
@@ -166,7 +166,7 @@ static bool is_slice(const ddl_slice *slice, ddl_buffer buffer, const ddl_slice 
 }
 
 /* Of the first round what is reduced, and with what. */
-static bool makes_result_of_all(const ddl_oneshot *oneshot, const ddl_oneshot_word words[],
+static bool makes_result_of_all(const ddl_oneshot *oneshot, const ddl_oneshot_posts posts[],
                                 const ddl_slice *result)
 {
     for (uint32_t i = 0; i < oneshot->rounds[0].end; i++) {
@@ -175,7 +175,7 @@ static bool makes_result_of_all(const ddl_oneshot *oneshot, const ddl_oneshot_wo
             return false;
         for (uint32_t k = 0; k < act->noperands; k++) {
             const place *from = &oneshot->operands[act->first_operand + k];
-            if (from->offset != (from->of >= 0 ? words[from->of].at[0] : result->offset))
+            if (from->offset != (from->of >= 0 ? posts[from->of].at[0] : result->offset))
                 return false;
         }
     }
@@ -183,13 +183,13 @@ static bool makes_result_of_all(const ddl_oneshot *oneshot, const ddl_oneshot_wo
 }
 
 /* That of each rank is in the same place of all buffers. */
-static bool is_in_place_of(const ddl_schedule *own, const ddl_oneshot_word words[], const ddl_slice *result)
+static bool is_in_place_of(const ddl_schedule *own, const ddl_oneshot_posts posts[], const ddl_slice *result)
 {
     for (uint32_t i = 0; i < own->nsteps; i++) {
         const ddl_step *step = &own->steps[i];
         if (!ddl_step_is_message(step))
             continue;
-        const ddl_slice *slice = &step->target.part[0], *their = words[step->peer].message;
+        const ddl_slice *slice = &step->target.part[0], *their = posts[step->peer].message;
         const bool is_first = step->number == 0;
         if (step->kind == DDL_STEP_RECV_REDUCE || !is_slice(&their[0], DDL_BUFFER_IN, result) ||
             (step->kind == DDL_STEP_SEND && is_first && !is_slice(slice, DDL_BUFFER_IN, &their[1])) ||
@@ -200,19 +200,19 @@ static bool is_in_place_of(const ddl_schedule *own, const ddl_oneshot_word words
     return true;
 }
 
-static void find_common(ddl_oneshot *oneshot, const ddl_schedule *own, const ddl_oneshot_word words[])
+static void find_common(ddl_oneshot *oneshot, const ddl_schedule *own, const ddl_oneshot_posts posts[])
 {
     if (oneshot->nrounds != 2 || oneshot->rounds[1].nparts != 1)
         return;
     const ddl_slice *result = &oneshot->rounds[1].parts[0];
     const uint32_t others = (uint32_t)oneshot->nranks - 1;
-    if (result->buffer != DDL_BUFFER_OUT || !makes_result_of_all(oneshot, words, result) ||
-        !is_in_place_of(own, words, result) || oneshot->nactions != oneshot->rounds[0].end + others)
+    if (result->buffer != DDL_BUFFER_OUT || !makes_result_of_all(oneshot, posts, result) ||
+        !is_in_place_of(own, posts, result) || oneshot->nactions != oneshot->rounds[0].end + others)
         return; /* in the second round all is copied, and that is all */
     size_t end = ddl_slice_end(result);
     for (int rank = 0; rank < oneshot->nranks; rank++)
         if (rank != own->rank)
-            end = ddl_size_max(end, ddl_slice_end(&words[rank].message[1]));
+            end = ddl_size_max(end, ddl_slice_end(&posts[rank].message[1]));
     oneshot->result = *result;
     oneshot->common_bytes = end;
 }
@@ -256,17 +256,16 @@ static ddl_status keep_posts(ddl_oneshot *oneshot, const ddl_schedule *own, ddl_
     return DDL_OK;
 }
 
-ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word words[], ddl_oneshot **out,
+ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_posts posts[], ddl_oneshot **out,
                               ddl_error *err)
 {
-    const ddl_oneshot_word *word = &words[own->rank];
     ddl_oneshot *oneshot = ddl_alloc(sizeof *oneshot);
     reading *r = ddl_alloc(sizeof *r);
     if (oneshot != NULL) {
         oneshot->nranks = own->nranks;
         DDL_ASSERT((own->element_bytes & (own->element_bytes - 1)) == 0);
         oneshot->element_shift = __builtin_ctzll(own->element_bytes);
-        oneshot->nrounds = word->rounds;
+        oneshot->nrounds = posts[own->rank].rounds;
         oneshot->actions = ddl_alloc_array(2 * (size_t)own->nsteps, sizeof *oneshot->actions);
         oneshot->operands = ddl_alloc_array(operands_at_most(own), sizeof *oneshot->operands);
     }
@@ -275,7 +274,7 @@ ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word wo
         ddl_oneshot_destroy(oneshot);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a call of %d ranks", own->nranks);
     }
-    *r = (reading){ .words = words, .oneshot = oneshot };
+    *r = (reading){ .posts = posts, .oneshot = oneshot };
     bool read = read_schedule(r, own);
     DDL_ASSERT(read); /* of the whole catalogue, by a test */
     ddl_free(r);
@@ -284,7 +283,7 @@ ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word wo
         ddl_oneshot_destroy(oneshot);
         return status;
     }
-    find_common(oneshot, own, words);
+    find_common(oneshot, own, posts);
     *out = oneshot;
     return DDL_OK;
 }

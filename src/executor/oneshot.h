@@ -19,8 +19,8 @@ enum { DDL_ONESHOT_ROUNDS = 2 };
 
 typedef struct ddl_oneshot ddl_oneshot;
 
-/* All that one rank has to know of the schedule of another. */
-typedef struct ddl_oneshot_word {
+/* What a rank posts, as far as another has to know it. */
+typedef struct ddl_oneshot_posts {
     int rounds;                            /* with no more to say in any than a post may; 0: it cannot be */
     uint32_t sent;                         /* messages, in each round */
     bool says_scratch, reads;              /* something of SCRATCH; something of what comes */
@@ -28,7 +28,7 @@ typedef struct ddl_oneshot_word {
                                               anyone reads; no bytes: nothing */
     size_t at[DDL_ONESHOT_ROUNDS];         /* where it is in what the rank posts, */
     bool is_long[DDL_ONESHOT_ROUNDS];      /* which is longer than a sheet */
-} ddl_oneshot_word;
+} ddl_oneshot_posts;
 
 /* The buffers of a rank, where this one reaches them. */
 typedef struct ddl_oneshot_buffers {
@@ -36,24 +36,24 @@ typedef struct ddl_oneshot_buffers {
     char *out; /* NULL: it does not, and what the rank says is on its sheet */
 } ddl_oneshot_buffers;
 
-/* What this schedule has for rank. */
-ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank);
+/* What the rank of this schedule posts, for rank. */
+ddl_oneshot_posts ddl_oneshot_posts_for(const ddl_schedule *schedule, int rank);
 
 /*
- * Whether the schedules of all ranks for one call, of which these are the words to any of them, are of such
+ * Whether the schedules of all ranks for one call, of which these are the posts for any of them, are of such
  * rounds, and no rank has more to say than a post may: rounds in which all have something to say to all,
  * or also one of one rank and the others (may_be_rooted). Ranks differ in whether their calls are in place:
  * it is possible for all of them only if it is for both kinds of schedules.
  */
-bool ddl_oneshot_is_possible(const ddl_oneshot_word words[], int nranks, bool may_be_rooted);
+bool ddl_oneshot_is_possible(const ddl_oneshot_posts posts[], int nranks, bool may_be_rooted);
 
 /* What the rank of this schedule would have to say in the round in which that is most, at least 1; 0: as far
  * as this schedule says, it is not of such rounds. */
 size_t ddl_oneshot_bytes(const ddl_schedule *own);
 
-/* Of the rank of this schedule, where it is possible; words: of all ranks to it. Neither need outlive it.
+/* Of the rank of this schedule, where it is possible; posts: of all ranks, for it. Neither need outlive it.
  * DDL_ENOMEM. */
-DDL_MUST_USE ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_word words[],
+DDL_MUST_USE ddl_status ddl_oneshot_create(const ddl_schedule *own, const ddl_oneshot_posts posts[],
                                            ddl_oneshot **oneshot, ddl_error *err);
 
 /* NULL is fine. */

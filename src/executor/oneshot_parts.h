@@ -1,4 +1,4 @@
-/* oneshot_parts.h - what oneshot.c takes from oneshot_words.c. */
+/* oneshot_parts.h - what oneshot.c takes from oneshot_posts.c. */
 #ifndef DDL_EXECUTOR_ONESHOT_PARTS_H
 #define DDL_EXECUTOR_ONESHOT_PARTS_H
 

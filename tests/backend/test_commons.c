@@ -122,11 +122,11 @@ static void make_oneshots(world *w, bool in_place, bool is_last)
         assert_int_equal(row->build(&shape, &schedules[rank], &error), DDL_OK);
     }
     for (int rank = 0; rank < w->nranks; rank++) {
-        ddl_oneshot_word words[MOST_RANKS];
+        ddl_oneshot_posts posts[MOST_RANKS];
         for (int other = 0; other < w->nranks; other++)
-            words[other] = ddl_oneshot_word_to(schedules[other], rank);
+            posts[other] = ddl_oneshot_posts_for(schedules[other], rank);
         assert_int_equal(
-            ddl_oneshot_create(schedules[rank], words, &w->oneshots[in_place][is_last][rank], &error),
+            ddl_oneshot_create(schedules[rank], posts, &w->oneshots[in_place][is_last][rank], &error),
             DDL_OK);
     }
     for (int rank = 0; rank < w->nranks; rank++)

@@ -102,11 +102,11 @@ static void make_oneshots(world *w, int kind, int root)
         assert_int_equal(row->build(&shape, &schedules[rank], &error), DDL_OK);
     }
     for (int rank = 0; rank < w->nranks; rank++) {
-        ddl_oneshot_word words[MOST_RANKS];
+        ddl_oneshot_posts posts[MOST_RANKS];
         for (int other = 0; other < w->nranks; other++)
-            words[other] = ddl_oneshot_word_to(schedules[other], rank);
-        assert_true(ddl_oneshot_is_possible(words, w->nranks, kinds[kind].is_rooted));
-        assert_int_equal(ddl_oneshot_create(schedules[rank], words, &w->oneshots[kind][root][rank], &error),
+            posts[other] = ddl_oneshot_posts_for(schedules[other], rank);
+        assert_true(ddl_oneshot_is_possible(posts, w->nranks, kinds[kind].is_rooted));
+        assert_int_equal(ddl_oneshot_create(schedules[rank], posts, &w->oneshots[kind][root][rank], &error),
                          DDL_OK);
     }
     for (int rank = 0; rank < w->nranks; rank++)

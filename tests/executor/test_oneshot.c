@@ -109,10 +109,10 @@ static void destroy_all(ddl_schedule *schedules[], int nranks)
         ddl_schedule_destroy(schedules[rank]);
 }
 
-static void hear_all(ddl_schedule *const schedules[], int nranks, int rank, ddl_oneshot_word words[])
+static void hear_all(ddl_schedule *const schedules[], int nranks, int rank, ddl_oneshot_posts posts[])
 {
     for (int other = 0; other < nranks; other++)
-        words[other] = ddl_oneshot_word_to(schedules[other], rank);
+        posts[other] = ddl_oneshot_posts_for(schedules[other], rank);
 }
 
 static bool piece_is_possible(const ddl_algorithm *row, int nranks, size_t count, size_t stride,
@@ -121,9 +121,9 @@ static bool piece_is_possible(const ddl_algorithm *row, int nranks, size_t count
     ddl_schedule *schedules[DDL_BOARD_RANKS + 1];
     blocks uneven = blocks_of(row->collective, nranks, count);
     build_piece(row, nranks, 0, count, stride, &uneven, in_place, false, schedules);
-    ddl_oneshot_word words[DDL_BOARD_RANKS + 1];
-    hear_all(schedules, nranks, 0, words);
-    bool possible = ddl_oneshot_is_possible(words, nranks, is_rooted(row->collective));
+    ddl_oneshot_posts posts[DDL_BOARD_RANKS + 1];
+    hear_all(schedules, nranks, 0, posts);
+    bool possible = ddl_oneshot_is_possible(posts, nranks, is_rooted(row->collective));
     destroy_all(schedules, nranks);
     return possible;
 }
@@ -147,18 +147,18 @@ static bool pieces_are_possible(const ddl_algorithm *row, int nranks, size_t pie
 static void check_any_stride(const ddl_algorithm *row, int nranks, size_t count, size_t stride, bool in_place)
 {
     ddl_schedule *near[MOST_RANKS], *far[MOST_RANKS];
-    ddl_oneshot_word words[2][MOST_RANKS];
+    ddl_oneshot_posts posts[2][MOST_RANKS];
     blocks all = blocks_of(row->collective, nranks, count);
     build_piece(row, nranks, 0, count, count, &all, in_place, false, near);
     build_piece(row, nranks, 0, count, stride, &all, in_place, false, far);
     for (int rank = 0; rank < nranks; rank++) {
-        hear_all(near, nranks, rank, words[0]);
-        hear_all(far, nranks, rank, words[1]);
-        assert_true(ddl_oneshot_is_possible(words[0], nranks, is_rooted(row->collective)));
+        hear_all(near, nranks, rank, posts[0]);
+        hear_all(far, nranks, rank, posts[1]);
+        assert_true(ddl_oneshot_is_possible(posts[0], nranks, is_rooted(row->collective)));
         for (int other = 0; other < nranks; other++)
             for (int round = 0; round < DDL_ONESHOT_ROUNDS; round++) {
-                assert_int_equal(words[0][other].at[round], words[1][other].at[round]);
-                assert_int_equal(words[0][other].message[round].bytes, words[1][other].message[round].bytes);
+                assert_int_equal(posts[0][other].at[round], posts[1][other].at[round]);
+                assert_int_equal(posts[0][other].message[round].bytes, posts[1][other].message[round].bytes);
             }
     }
     destroy_all(near, nranks);
@@ -323,9 +323,9 @@ static void run_piece(const ddl_algorithm *row, int nranks, int root, size_t fir
     world *w = make_world(nranks);
     const ddl_signature signature = { .collective = (uint8_t)row->collective };
     for (int rank = 0; rank < nranks; rank++) {
-        ddl_oneshot_word words[DDL_BOARD_RANKS];
-        hear_all(schedules, nranks, rank, words);
-        assert_int_equal(ddl_oneshot_create(schedules[rank], words, &oneshots[rank], &error), DDL_OK);
+        ddl_oneshot_posts posts[DDL_BOARD_RANKS];
+        hear_all(schedules, nranks, rank, posts);
+        assert_int_equal(ddl_oneshot_create(schedules[rank], posts, &oneshots[rank], &error), DDL_OK);
     }
     for (int round = 0; round < ddl_oneshot_rounds(oneshots[0]); round++) {
         for (int rank = 0; rank < nranks; rank++) {
@@ -446,9 +446,9 @@ static void what_is_possible_works_on_every_rank(void **state)
                 build_all(&rows[i], nranks, nranks / 2, count, &all, in_place == 1, true, schedules);
                 for (int rank = 0; rank < nranks; rank++) {
                     ddl_oneshot *made;
-                    ddl_oneshot_word words[DDL_BOARD_RANKS];
-                    hear_all(schedules, nranks, rank, words);
-                    assert_int_equal(ddl_oneshot_create(schedules[rank], words, &made, &error), DDL_OK);
+                    ddl_oneshot_posts posts[DDL_BOARD_RANKS];
+                    hear_all(schedules, nranks, rank, posts);
+                    assert_int_equal(ddl_oneshot_create(schedules[rank], posts, &made, &error), DDL_OK);
                     /* All ranks have to find the same of what they may tell of their buffers, too. */
                     if (rank == 0)
                         common[in_place] = ddl_oneshot_common_bytes(made);
@@ -527,15 +527,15 @@ static void only_parts_in_the_same_place_of_all_buffers_are_common(void **state)
     };
     for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
         ddl_schedule *schedules[HAND_RANKS];
-        ddl_oneshot_word words[HAND_RANKS];
+        ddl_oneshot_posts posts[HAND_RANKS];
         ddl_error error;
         for (int rank = 0; rank < HAND_RANKS; rank++)
             schedules[rank] = build_by_hand(rank, &twists[i]);
         for (int rank = 0; rank < HAND_RANKS; rank++) {
             ddl_oneshot *made;
-            hear_all(schedules, HAND_RANKS, rank, words);
-            assert_true(ddl_oneshot_is_possible(words, HAND_RANKS, false));
-            assert_int_equal(ddl_oneshot_create(schedules[rank], words, &made, &error), DDL_OK);
+            hear_all(schedules, HAND_RANKS, rank, posts);
+            assert_true(ddl_oneshot_is_possible(posts, HAND_RANKS, false));
+            assert_int_equal(ddl_oneshot_create(schedules[rank], posts, &made, &error), DDL_OK);
             if (ddl_oneshot_common_bytes(made) != (i == 0 ? HAND_RANKS * BLOCK : 0))
                 fail_msg("%s: %zu bytes of rank %d", twists[i].name, ddl_oneshot_common_bytes(made), rank);
             ddl_oneshot_destroy(made);

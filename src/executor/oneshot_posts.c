@@ -1,4 +1,4 @@
-/* oneshot_words.c - what ranks say on their sheets, in rounds, by a schedule of few. */
+/* oneshot_posts.c - what ranks say on their sheets, in rounds, by a schedule of few. */
 #include "executor/oneshot_parts.h"
 
 static bool is_sent_in(const ddl_step *step, int round)
@@ -121,12 +121,12 @@ static bool needs_no_scratch(const ddl_schedule *schedule, bool *says_scratch, b
     return true;
 }
 
-/* The rounds of a schedule that is of such rounds; else 0. *word is told how it uses scratch. */
-static int rounds_of(const ddl_schedule *schedule, uint32_t sent[], ddl_oneshot_word *word)
+/* The rounds of a schedule that is of such rounds; else 0. How it uses scratch is left in *posts. */
+static int rounds_of(const ddl_schedule *schedule, uint32_t sent[], ddl_oneshot_posts *posts)
 {
     uint32_t received[DDL_ONESHOT_ROUNDS] = { 0 };
     if (schedule->nranks < 2 || schedule->nranks > DDL_BOARD_RANKS ||
-        !needs_no_scratch(schedule, &word->says_scratch, &word->reads))
+        !needs_no_scratch(schedule, &posts->says_scratch, &posts->reads))
         return 0;
     const int rounds = count_rounds(schedule, sent, received);
     return has_its_messages(schedule, rounds, sent, received) ? rounds : 0;
@@ -135,8 +135,8 @@ static int rounds_of(const ddl_schedule *schedule, uint32_t sent[], ddl_oneshot_
 size_t ddl_oneshot_bytes(const ddl_schedule *schedule)
 {
     uint32_t sent[DDL_ONESHOT_ROUNDS] = { 0 };
-    ddl_oneshot_word word;
-    const int rounds = rounds_of(schedule, sent, &word);
+    ddl_oneshot_posts posts;
+    const int rounds = rounds_of(schedule, sent, &posts);
     ddl_oneshot_saying said;
     size_t most = rounds > 0 ? 1 : 0;
     for (int round = 0; round < rounds; round++) {
@@ -147,38 +147,38 @@ size_t ddl_oneshot_bytes(const ddl_schedule *schedule)
     return most;
 }
 
-ddl_oneshot_word ddl_oneshot_word_to(const ddl_schedule *schedule, int rank)
+ddl_oneshot_posts ddl_oneshot_posts_for(const ddl_schedule *schedule, int rank)
 {
-    ddl_oneshot_word word = { .rounds = 0 };
+    ddl_oneshot_posts posts = { .rounds = 0 };
     uint32_t sent[DDL_ONESHOT_ROUNDS] = { 0 };
-    const int rounds = rounds_of(schedule, sent, &word);
+    const int rounds = rounds_of(schedule, sent, &posts);
     ddl_oneshot_saying said;
     for (int round = 0; round < rounds; round++) {
         if (!ddl_oneshot_find_said(schedule, round, &said) || said.bytes > DDL_POST_BYTES)
-            return word;
-        word.is_long[round] = said.bytes > DDL_SHEET_BYTES;
+            return posts;
+        posts.is_long[round] = said.bytes > DDL_SHEET_BYTES;
         for (uint32_t i = 0; i < schedule->nsteps; i++)
             if (is_sent_in(&schedule->steps[i], round) && schedule->steps[i].peer == rank) {
-                word.message[round] = schedule->steps[i].target.part[0];
-                word.at[round] = place_on_sheet(&said, &word.message[round]);
+                posts.message[round] = schedule->steps[i].target.part[0];
+                posts.at[round] = place_on_sheet(&said, &posts.message[round]);
             }
     }
-    word.sent = sent[0];
-    word.rounds = rounds;
-    return word;
+    posts.sent = sent[0];
+    posts.rounds = rounds;
+    return posts;
 }
 
 /* With as many messages as there are pairs, or others. */
-bool ddl_oneshot_is_possible(const ddl_oneshot_word words[], int nranks, bool may_be_rooted)
+bool ddl_oneshot_is_possible(const ddl_oneshot_posts posts[], int nranks, bool may_be_rooted)
 {
     uint32_t others = (uint32_t)nranks - 1, messages = 0;
     bool says_scratch = false, reads = false;
     for (int rank = 0; rank < nranks; rank++) {
-        if (words[rank].rounds == 0 || words[rank].rounds != words[0].rounds)
+        if (posts[rank].rounds == 0 || posts[rank].rounds != posts[0].rounds)
             return false;
-        messages += words[rank].sent;
-        says_scratch = says_scratch || words[rank].says_scratch;
-        reads = reads || words[rank].reads;
+        messages += posts[rank].sent;
+        says_scratch = says_scratch || posts[rank].says_scratch;
+        reads = reads || posts[rank].reads;
     }
     if (says_scratch && reads)
         return false;
