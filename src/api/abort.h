@@ -26,7 +26,7 @@ ddl_status ddl_abort_check_alone(const ddl_comm *comm, ddl_error *err);
 /* The same; then the communicator is one that has failed from here on. */
 bool ddl_abort_hear(ddl_comm *comm);
 
-/* The process exits: what ranks alone in this world have at the library on their GPUs ends, and what they
+/* The process exits: what ranks alone in this world have at NCCL ends, and what they
  * call after that does not go there.
  * Thread: any, which has no lock. */
 void ddl_abort_alone_at_exit(ddl_world *world);

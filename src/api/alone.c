@@ -1,4 +1,4 @@
-/* alone.c - the library's communicator of one rank, and a call at a time. */
+/* alone.c - NCCL's communicator of one rank, and a call at a time. */
 #include "api/alone.h"
 
 #include "api/abort.h"
@@ -170,8 +170,8 @@ void ddl_alone_free(ddl_alone *alone)
 
 /* ---- calls ---- */
 
-/* As where there are more ranks, but for what the library has no call of its own for. */
-static bool is_for_library(const ddl_comm *comm, const ddl_call *call)
+/* As where there are more ranks, but for what NCCL has no call of its own for. */
+static bool is_for_offload(const ddl_comm *comm, const ddl_call *call)
 {
     return comm->world->config.gpu == DDL_GPU_NCCL && call->count > 0 &&
            ddl_votes_kind(call->collective) < DDL_OFFLOAD_REDUCE_SCATTERV &&
@@ -237,7 +237,7 @@ ddl_status ddl_alone_perform(ddl_comm *comm, const ddl_call *call, ddl_deadline 
 {
     const int gpu = call->staging->gpu;
     *taken = false;
-    if (!is_for_library(comm, call))
+    if (!is_for_offload(comm, call))
         return DDL_OK;
     if (comm->alone == NULL && (comm->alone = create(gpu)) == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");

@@ -1,8 +1,8 @@
 /*
- * alone.h - calls of a rank alone that go to the library on its GPU, where DDL_GPU=nccl.
+ * alone.h - calls of a rank alone that go to NCCL on its GPU, where DDL_GPU=nccl.
  *
- * Nobody has to agree, and nobody drives: the call makes the library's communicator, has it perform the call,
- * and waits. What the library has no call of its own for the GPU copies, as where it is not asked for.
+ * Nobody has to agree, and nobody drives: the call makes NCCL's communicator, has it perform the call,
+ * and waits. What NCCL has no call of its own for the GPU copies, as where it is not asked for.
  *
  * All for the thread that issues.
  */

@@ -104,12 +104,12 @@ struct ddl_comm {
     ddl_list
         streamed; /* ddl_request.streamed, oldest first: they end by themselves, and later calls tell how */
     size_t nstreamed, most_streamed; /* how many; and of how many all are looked at */
-    ddl_alone *alone;  /* calls that go to the library on the GPU of a rank alone (alone.h); NULL: none has */
-    struct ddl_abort { /* by any thread (abort.c) */
-        atomic_bool pending;       /* left to the holder, who could not be had; set with the world's lock */
-        ddl_notice pending_notice; /* then: of which the first counts */
-        atomic_bool alone;         /* where a rank is alone; it ends what waits there */
-        ddl_notice alone_cause;    /* then: why */
+    ddl_alone *alone;        /* calls that go to NCCL on the GPU of a rank alone (alone.h); NULL: none has */
+    struct ddl_abort {       /* by any thread (abort.c) */
+        atomic_bool pending; /* left to the holder, who could not be had; set with the world's lock */
+        ddl_notice pending_notice;    /* then: of which the first counts */
+        atomic_bool alone;            /* where a rank is alone; it ends what waits there */
+        ddl_notice alone_cause;       /* then: why */
         atomic_bool alone_in_offload; /* a call of a rank alone is (alone.c) */
     } abort;
     ddl_staging *stagings[DDL_COMM_GPUS]; /* of each GPU whose memory was used (gpu.c); what they do is the

@@ -1,4 +1,4 @@
-/* errand.c - a thread for what a library on GPUs takes long for, and what it has found. */
+/* errand.c - a thread for what NCCL takes long for, and what it has found. */
 #include "api/errand.h"
 
 #include "api/gpu.h"

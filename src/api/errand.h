@@ -1,7 +1,7 @@
 /*
  * errand.h - what takes long before the first call can go to GPUs, done by a thread of its own.
  *
- * Finding the library may mean loading hundreds of megabytes, it looks at networks before it names a
+ * Finding NCCL may mean loading hundreds of megabytes, it looks at networks before it names a
  * communicator, and sets up much before that begins to meet others; whoever has the baton must not wait for
  * that. The thread touches nothing but the errand. So
  * a communicator that has failed, or is freed, leaves its errand. The process may end meanwhile; but where
@@ -14,7 +14,7 @@
 
 typedef struct ddl_errand ddl_errand;
 
-/* Find the library, and what it says of a GPU. NULL: no memory. */
+/* Find NCCL, and what it says of a GPU. NULL: no memory. */
 ddl_errand *ddl_errand_look(int gpu);
 
 /* Make what names a communicator. NULL: no memory. */

@@ -165,7 +165,7 @@ static ddl_status refuse_mixed(const ddl_comm *comm, const ddl_call *call, memor
 
 /* ---- the plugin ---- */
 
-/* Beside the library, as both are installed, else wherever the system looks. */
+/* Beside libddl, as both are installed, else wherever the system looks. */
 static void *open_plugin(char *tried, size_t capacity)
 {
     static const char name[] = "libddl-cuda.so";

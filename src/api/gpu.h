@@ -45,7 +45,7 @@ ddl_status ddl_gpu_plugin(const struct ddl_device_ops **ops, ddl_error *err);
  * process ends. Thread: any. */
 void ddl_gpu_let_go(const ddl_comm *comm);
 
-/* What calls that GPUs perform among themselves need. May take long: the library is loaded. DDL_EUNSUPPORTED,
+/* What calls that GPUs perform among themselves need. May take long: NCCL is loaded. DDL_EUNSUPPORTED,
  * DDL_EDEVICE: why there is none. Thread: any. */
 DDL_MUST_USE ddl_status ddl_gpu_find_offload(const struct ddl_offload_ops **ops, ddl_error *err);
 

@@ -49,7 +49,7 @@ static double total_bytes(const ddl_comm *comm, const ddl_call *call, size_t ele
 static const ddl_algorithm *choose(ddl_comm *comm, const ddl_call *call, size_t element_bytes)
 {
     double bytes = total_bytes(comm, call, element_bytes);
-    if (call->as != 0) /* the library's own: what a user forces is not meant for it */
+    if (call->as != 0) /* ddl's own call, split or free: what a user forces is not meant for it */
         return ddl_choose(&comm->model, call->collective, &comm->placement, bytes);
     struct ddl_chosen *last = &comm->chosen[call->collective][ddl_choice_place(bytes)];
     if (last->algorithm == NULL || last->total_bytes != bytes) {

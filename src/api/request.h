@@ -32,7 +32,7 @@ typedef struct ddl_request_pool { /* of one communicator */
     char prefix[128];       /* "comm=world rank 3@node7", for messages */
 } ddl_request_pool;
 
-/* Why nothing is done any more once its pool has exited; nor, for a rank alone, at the library on GPUs once
+/* Why nothing is done any more once its pool has exited; nor, for a rank alone, at NCCL once
  * the process exits. */
 #define DDL_REQUEST_EXITED "this process is exiting; call before main returns, or before exit is called"
 

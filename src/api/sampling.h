@@ -1,5 +1,5 @@
 /*
- * sampling.h - which calls are put to the vote (votes.h) where nobody has asked for the library.
+ * sampling.h - which calls are put to the vote (votes.h) where nobody has asked for NCCL.
  *
  * A vote costs each rank a message to each other, which a program whose buffers are the hosts' is not to pay.
  * So of the calls that could go to GPUs, the candidates, the 1st, 2nd, 4th, 8th, ... is voted on, and one in

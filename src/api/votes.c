@@ -99,7 +99,7 @@ static bool has_elements(const ddl_shape *shape)
 static bool is_candidate(const ddl_comm *comm, const ddl_request *request)
 {
     const ddl_task *task = &request->task;
-    if (task->signature.collective >= DDL_COLLECTIVE_COUNT) /* the library's own */
+    if (task->signature.collective >= DDL_COLLECTIVE_COUNT) /* ddl's own call: split, free */
         return false;
     const ddl_collective collective = task->algorithm->collective;
     if (!ddl_collective_has_data(collective) || ddl_collective_is_point_to_point(collective))
@@ -176,7 +176,7 @@ static bool go_on(ddl_comm *comm)
         } else if (request->stage == DDL_VOTE_GPU && in_turn) {
             in_turn = ddl_votes_make(comm, request, &moved) && ddl_votes_start(comm, request);
             moved = moved || in_turn;
-            if (comm->votes->progress == DDL_LIBRARY_UNUSED) {
+            if (comm->votes->progress == DDL_OFFLOAD_UNUSED) {
                 in_turn = moved = true;
                 ddl_votes_give_turn(comm->votes);
                 ddl_votes_leave(comm, request);

@@ -1,13 +1,13 @@
 /*
  * votes.h - calls that all ranks can leave to their GPUs: how ranks agree on each before it is performed.
  *
- * Only where all ranks may use the library. Whether a call is put to the vote follows from what is the same
+ * Only where all ranks may use NCCL. Whether a call is put to the vote follows from what is the same
  * on all ranks, so each knows that all others vote on it, and which ballot it is. With DDL_GPU=nccl all calls
  * are that could go there, and not to be able to is a failure; else a sample of them (sampling.h), and hosts
  * go on without. A rank says whether its buffers are its GPU's, and begins when it has heard the word of all:
  * at its host, unless all have said the same. So any mixture of buffers is a call as always, nobody enters
- * the library for whom another might not come, and no rank is further ahead of another than there is room for
- * words. A communicator of the library is made for the first call on which all agree.
+ * NCCL for whom another might not come, and no rank is further ahead of another than there is room for
+ * words. A communicator of NCCL is made for the first call on which all agree.
  *
  * In one process and on one GPU, one communicator at a time has calls that go there: calls of others that
  * come meanwhile are their hosts'. So no two of them can wait for each other.
@@ -20,11 +20,11 @@
 #include "api/comm.h"
 #include "backend/offload.h"
 
-/* Whether the library answers as the rules for numbers say, and by which of its calls. Thread: any. */
+/* Whether NCCL answers as the rules for numbers say, and by which of its calls. Thread: any. */
 bool ddl_votes_takes_op(ddl_op op, ddl_dtype dtype);
 ddl_offload_kind ddl_votes_kind(ddl_collective collective);
 
-/* Of a communicator that is being made; nothing where the library cannot be used. DDL_ENOMEM. Thread: any,
+/* Of a communicator that is being made; nothing where NCCL cannot be used. DDL_ENOMEM. Thread: any,
  * without the baton. */
 DDL_MUST_USE ddl_status ddl_votes_create(ddl_comm *comm, ddl_error *err);
 
@@ -48,7 +48,7 @@ void ddl_votes_tick(ddl_comm *comm, int64_t now_ns);
 void ddl_votes_visit_pending(const ddl_comm *comm, const ddl_request *request,
                              void (*visit)(void *arg, int rank, bool outgoing), void *arg);
 
-/* Whether it waits for the library or GPUs, and for no rank; and then: what kept it until its deadline. */
+/* Whether it waits for NCCL or GPUs, and for no rank; and then: what kept it until its deadline. */
 bool ddl_votes_is_stuck(const ddl_comm *comm, const ddl_request *request);
 void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request);
 

@@ -1,4 +1,4 @@
-/* votes_calls.c - calls as the library performs them. */
+/* votes_calls.c - calls as NCCL performs them. */
 #include "api/votes_state.h"
 
 #include "api/failure.h"

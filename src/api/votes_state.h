@@ -12,7 +12,7 @@
 #include "api/votes.h"
 
 /* In the piece of an enter frame of a collective (1 and 5 are in failure_parts.h): the sender leaves this
- * call to its GPU if all do; it performs it on its host; what names the library's communicator, from rank 0;
+ * call to its GPU if all do; it performs it on its host; what names NCCL's communicator, from rank 0;
  * whether the sender's part of that has come up, where hosts go on without. */
 enum { DDL_WORD_GPU = 2, DDL_WORD_HOST = 3, DDL_WORD_ID = 4, DDL_WORD_UP = 6 };
 
@@ -23,32 +23,32 @@ typedef struct ddl_spoken { /* by a rank, on a ballot */
     uint64_t sequence;      /* of its call */
 } ddl_spoken;
 
-/* Of the library's communicator. DDL_LIBRARY_AWAITS_OTHERS: this rank's part is up; DDL_LIBRARY_UNUSED: it is
+/* Of NCCL's communicator. DDL_OFFLOAD_AWAITS_OTHERS: this rank's part is up; DDL_OFFLOAD_UNUSED: it is
  * done without. */
-typedef enum ddl_library_progress {
-    DDL_LIBRARY_NOT_TRIED,
-    DDL_LIBRARY_AWAITS_ID,
-    DDL_LIBRARY_MAKING,
-    DDL_LIBRARY_AWAITS_OTHERS,
-    DDL_LIBRARY_MADE,
-    DDL_LIBRARY_UNUSED
-} ddl_library_progress;
+typedef enum ddl_offload_progress {
+    DDL_OFFLOAD_NOT_TRIED,
+    DDL_OFFLOAD_AWAITS_ID,
+    DDL_OFFLOAD_MAKING,
+    DDL_OFFLOAD_AWAITS_OTHERS,
+    DDL_OFFLOAD_MADE,
+    DDL_OFFLOAD_UNUSED
+} ddl_offload_progress;
 
 struct ddl_votes {
-    ddl_list requests;     /* by vote, oldest first */
-    bool is_optional;      /* where the library cannot be used hosts go on without, as nobody asks for it */
-    ddl_sampling sampling; /* which candidates are put to the vote */
-    uint64_t ncandidates;  /* calls that could be */
-    uint64_t nballots;     /* calls that were */
-    uint64_t ndecided;     /* the first so many of them, by all words */
-    ddl_spoken *words;     /* of each rank, its own too, by ballot modulo DDL_VOTES_BALLOTS */
+    ddl_list requests;        /* by vote, oldest first */
+    bool is_optional;         /* where NCCL cannot be used hosts go on without, as nobody asks for it */
+    ddl_sampling sampling;    /* which candidates are put to the vote */
+    uint64_t ncandidates;     /* calls that could be */
+    uint64_t nballots;        /* calls that were */
+    uint64_t ndecided;        /* the first so many of them, by all words */
+    ddl_spoken *words;        /* of each rank, its own too, by ballot modulo DDL_VOTES_BALLOTS */
     ddl_offload_facts *facts; /* of each rank, as it said with its words for GPUs */
     ddl_offload_move *moves;
     const struct ddl_offload_ops *ops;
     ddl_offload *offload;
     ddl_errand *errand; /* what calls wait for, or NULL */
     int gpu;            /* -1: no call could go there so far */
-    ddl_library_progress progress;
+    ddl_offload_progress progress;
     int64_t begun_ns; /* when what it waits for, to be found or to come up, was begun */
     int nup;          /* ranks whose part has come up */
     bool is_down;     /* another rank's has not */
@@ -61,11 +61,10 @@ struct ddl_votes {
     uint64_t nbegun, nended;
     int64_t ask_ns; /* when missing words are asked for; 0 */
     int64_t ask_after_ms;
-    uint64_t asked;  /* the oldest ballot that was not decided then */
-    int left_ticks;  /* since it was noticed that a rank has left */
-    int64_t stop_ns; /* until when GPUs are waited for after a failure; 0 */
-    ddl_deadline
-        part_by; /* how long the library has for the end of its communicator; 0: that was not begun */
+    uint64_t asked;       /* the oldest ballot that was not decided then */
+    int left_ticks;       /* since it was noticed that a rank has left */
+    int64_t stop_ns;      /* until when GPUs are waited for after a failure; 0 */
+    ddl_deadline part_by; /* how long NCCL has for the end of its communicator; 0: that was not begun */
 };
 
 static inline ddl_request *ddl_votes_request_of(ddl_link *link)
@@ -76,7 +75,7 @@ static inline ddl_request *ddl_votes_request_of(ddl_link *link)
 /* It is being named or made. */
 static inline bool ddl_votes_is_coming_up(const ddl_votes *votes)
 {
-    return votes->progress >= DDL_LIBRARY_AWAITS_ID && votes->progress <= DDL_LIBRARY_AWAITS_OTHERS;
+    return votes->progress >= DDL_OFFLOAD_AWAITS_ID && votes->progress <= DDL_OFFLOAD_AWAITS_OTHERS;
 }
 
 /* ---- votes.c: the way of a call ---- */
@@ -99,7 +98,7 @@ void ddl_votes_tell(ddl_comm *comm, int peer, ddl_frame frame, ddl_view payload)
 /* Say of what waits as much as can be said now, and decide what all have spoken of. */
 void ddl_votes_vote(ddl_comm *comm);
 
-/* ---- votes_library.c: the library's communicator ---- */
+/* ---- votes_offload.c: NCCL's communicator ---- */
 
 /* This rank knows what it has to say of itself, or that it has nothing to say. False: not yet, or it never
  * will. */
@@ -111,12 +110,12 @@ bool ddl_votes_make(ddl_comm *comm, const ddl_request *request, bool *moved);
 /* The communicator fails, and who is to blame for that another rank knows. */
 void ddl_votes_blame_others(ddl_comm *comm, const ddl_request *request, const ddl_error *error);
 
-/* ---- votes_calls.c: calls that the library performs ---- */
+/* ---- votes_calls.c: calls that NCCL performs ---- */
 
 /* True: it is under way, or has failed. */
 bool ddl_votes_start(ddl_comm *comm, ddl_request *request);
 
-/* Calls of the library end in the order in which they began. True: one has, or something is wrong. */
+/* Calls at NCCL end in the order in which they began. True: one has, or something is wrong. */
 bool ddl_votes_finish(ddl_comm *comm);
 
 #endif

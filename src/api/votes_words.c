@@ -39,7 +39,7 @@ static word read_word(const ddl_comm *comm, int rank, uint64_t ballot)
 
 /* ---- choosing ---- */
 
-/* Whether a stream of the program waits for an operation. What the library does when it comes up, or is
+/* Whether a stream of the program waits for an operation. What NCCL does when it comes up, or is
  * aborted, may wait for all that is under way on the GPU, and so for that stream. */
 static bool has_waiting_stream(const ddl_world *world)
 {
@@ -59,7 +59,7 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
     ddl_votes *votes = comm->votes;
     const ddl_task *task = &request->task;
     bool exchanges = ddl_collective_exchanges(task->algorithm->collective);
-    if (votes->progress == DDL_LIBRARY_UNUSED || (votes->is_optional && has_waiting_stream(comm->world)))
+    if (votes->progress == DDL_OFFLOAD_UNUSED || (votes->is_optional && has_waiting_stream(comm->world)))
         return HOST;
     if (request->is_empty) /* nothing of it is anywhere */
         return votes->gpu >= 0 && ddl_votes_take_turn(votes, votes->gpu) ? GPU : HOST;

@@ -65,7 +65,7 @@ typedef struct ddl_world {
     atomic_bool exited; /* the exit handler has said goodbye; the baton is never given back */
 
     /* Any thread. */
-    atomic_bool ends_alone;  /* it exits: ranks alone go to the library on GPUs no more (alone.c) */
+    atomic_bool ends_alone;  /* it exits: ranks alone go to NCCL no more (alone.c) */
     atomic_uint offers;      /* numbers for ids that this rank has offered */
     atomic_bool arrived;     /* arrivals is submitted */
     atomic_bool has_aborts;  /* aborts is submitted */

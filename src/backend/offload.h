@@ -1,7 +1,7 @@
 /*
- * offload.h - calls that GPUs perform among themselves: what a communicator needs of a library for that.
+ * offload.h - calls that GPUs perform among themselves: what a communicator needs of NCCL for that.
  *
- * Implemented by the plugin in src/cuda, with NCCL; as device.h this is its binary interface too. All for one
+ * Implemented by the plugin in src/cuda; as device.h this is its binary interface too. All for one
  * thread at a time per communicator, whichever that is. Nothing here waits for other ranks, or for a GPU, but
  * where it says so: what takes long goes on by itself, and is looked at.
  */
@@ -16,12 +16,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct ddl_offload ddl_offload; /* this rank's part of a communicator of the library */
+typedef struct ddl_offload ddl_offload; /* this rank's part of a communicator of NCCL */
 
 enum { DDL_OFFLOAD_ID_BYTES = 128, DDL_GPU_ID_BYTES = 16 };
 
 typedef struct ddl_offload_facts { /* that ranks compare */
-    uint32_t version;              /* of the library, as it counts: 22703 is 2.27.3 */
+    uint32_t version;              /* of NCCL, as it counts: 22703 is 2.27.3 */
     uint8_t gpu_id[DDL_GPU_ID_BYTES];
     bool shares_gpu; /* it was told to take several ranks on one GPU; whether it can, it says when opened */
 } ddl_offload_facts;
@@ -32,7 +32,7 @@ typedef enum ddl_offload_kind {
     DDL_OFFLOAD_REDUCE_SCATTER,
     DDL_OFFLOAD_ALLGATHER,
     DDL_OFFLOAD_BROADCAST,
-    /* What the library has no call of its own for: */
+    /* What NCCL has no call of its own for: */
     DDL_OFFLOAD_REDUCE_SCATTERV, /* what ranks send to one is reduced there, into its `to` */
     DDL_OFFLOAD_MOVES            /* each rank sends something to some others */
 } ddl_offload_kind;
@@ -59,7 +59,7 @@ typedef struct ddl_offload_call {
 /* Hears what happens when nobody is there to be told, as a line for the log. Thread: any. */
 typedef void ddl_offload_tell(const char *line);
 
-/* Of failures: DDL_EDEVICE, with the library's text and the number of the GPU; DDL_EUNSUPPORTED: it is not
+/* Of failures: DDL_EDEVICE, with NCCL's text and the number of the GPU; DDL_EUNSUPPORTED: it is not
  * there, or too old; DDL_ENOMEM. */
 struct ddl_offload_ops {
     uint32_t interface; /* DDL_OFFLOAD_INTERFACE of the build; first, for ever */
@@ -72,8 +72,8 @@ struct ddl_offload_ops {
      * may end before they have met. */
     ddl_status (*open)(int gpu, const uint8_t id[DDL_OFFLOAD_ID_BYTES], int rank, int nranks,
                        ddl_offload **offload, ddl_error *err);
-    /* *is_open: it has met them. On failure, *is_others: another rank's part has failed, as far as the
-     * library can tell. */
+    /* *is_open: it has met them. On failure, *is_others: another rank's part has failed, as far as
+     * NCCL can tell. */
     ddl_status (*look_at_opening)(ddl_offload *offload, bool *is_open, bool *is_others, ddl_error *err);
     /* Begin a call; they run one after the other. *taken false: there is no room now, ask again. */
     ddl_status (*start)(ddl_offload *offload, const ddl_offload_call *call, bool *taken, ddl_error *err);

@@ -1,4 +1,4 @@
-/* votes_library.c - how the library's communicator comes up, or calls go on without it. */
+/* votes_offload.c - how NCCL's communicator comes up, or calls go on without it. */
 #include "api/votes_state.h"
 
 #include "api/failure.h"
@@ -68,10 +68,10 @@ static void go_without(ddl_comm *comm, ddl_log_level level, const char *reason)
     ddl_votes *votes = comm->votes;
     ddl_error error;
     const bool is_opened =
-        votes->progress == DDL_LIBRARY_MAKING && votes->errand != NULL && ddl_errand_is_done(votes->errand);
+        votes->progress == DDL_OFFLOAD_MAKING && votes->errand != NULL && ddl_errand_is_done(votes->errand);
     if (is_opened && take_opened(votes, &error) != DDL_OK)
         ddl_log(DDL_LOG_DEBUG, "%s: %s", comm->pool->prefix, error.text);
-    votes->progress = DDL_LIBRARY_UNUSED;
+    votes->progress = DDL_OFFLOAD_UNUSED;
     end_errand(votes);
     if (votes->offload != NULL) /* it has no calls yet, so what still goes on in it is no concern of theirs */
         votes->ops->abort(votes->offload);
@@ -79,7 +79,7 @@ static void go_without(ddl_comm *comm, ddl_log_level level, const char *reason)
             comm->pool->prefix, reason);
 }
 
-/* Hosts wait for a library that they can do without for UP_MS, and not so long that a call that waits for it
+/* Hosts wait for an NCCL that they can do without for UP_MS, and not so long that a call that waits for it
  * would have no time left. */
 static bool is_too_late(const ddl_comm *comm)
 {
@@ -169,7 +169,7 @@ static bool agree(ddl_comm *comm, const ddl_request *request)
     return true;
 }
 
-/* Rank 0 names it, only now, as the library keeps what it has made for an id until all have met by it. */
+/* Rank 0 names it, only now, as NCCL keeps what it has made for an id until all have met by it. */
 static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error *err)
 {
     ddl_votes *votes = comm->votes;
@@ -194,7 +194,7 @@ static ddl_status begin_to_open(ddl_comm *comm, ddl_error *err)
     votes->errand = ddl_errand_open(votes->ops, votes->gpu, votes->id, comm->rank, comm->nranks);
     if (votes->errand == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
-    votes->progress = DDL_LIBRARY_MAKING;
+    votes->progress = DDL_OFFLOAD_MAKING;
     return DDL_OK;
 }
 
@@ -212,19 +212,19 @@ static ddl_status step(ddl_comm *comm, const ddl_request *request, bool *is_othe
 {
     ddl_votes *votes = comm->votes;
     bool is_open = false;
-    if (votes->progress == DDL_LIBRARY_AWAITS_ID && comm->rank == 0)
+    if (votes->progress == DDL_OFFLOAD_AWAITS_ID && comm->rank == 0)
         DDL_TRY(name_it(comm, request, err));
-    if (votes->progress == DDL_LIBRARY_AWAITS_ID && votes->has_id)
+    if (votes->progress == DDL_OFFLOAD_AWAITS_ID && votes->has_id)
         DDL_TRY(begin_to_open(comm, err));
-    else if (votes->progress == DDL_LIBRARY_MAKING)
+    else if (votes->progress == DDL_OFFLOAD_MAKING)
         DDL_TRY(look_at_opening(comm, &is_open, is_others, err));
     if (is_open) {
-        votes->progress = DDL_LIBRARY_AWAITS_OTHERS;
+        votes->progress = DDL_OFFLOAD_AWAITS_OTHERS;
         votes->nup++;
         if (votes->is_optional)
             say_up(comm, request, true);
     }
-    if (votes->progress < DDL_LIBRARY_AWAITS_OTHERS &&
+    if (votes->progress < DDL_OFFLOAD_AWAITS_OTHERS &&
         is_too_late(comm)) /* who has said that it is up keeps to that */
         return DDL_FAIL(err, DDL_ETIMEDOUT, "it has not come up in time");
     return DDL_OK;
@@ -245,22 +245,22 @@ static void not_made(ddl_comm *comm, const ddl_request *request, bool is_others,
 bool ddl_votes_make(ddl_comm *comm, const ddl_request *request, bool *moved)
 {
     ddl_votes *votes = comm->votes;
-    const ddl_library_progress before = votes->progress;
+    const ddl_offload_progress before = votes->progress;
     ddl_error error;
     bool is_others = false;
-    if (votes->progress == DDL_LIBRARY_NOT_TRIED && agree(comm, request)) {
-        votes->progress = DDL_LIBRARY_AWAITS_ID;
+    if (votes->progress == DDL_OFFLOAD_NOT_TRIED && agree(comm, request)) {
+        votes->progress = DDL_OFFLOAD_AWAITS_ID;
         votes->begun_ns = ddl_now_ns();
     }
     if (ddl_votes_is_coming_up(votes) && votes->is_down)
         go_without(comm, DDL_LOG_DEBUG, "another rank tells why");
     else if (ddl_votes_is_coming_up(votes) && step(comm, request, &is_others, &error) != DDL_OK)
         not_made(comm, request, is_others, &error);
-    if (votes->progress == DDL_LIBRARY_AWAITS_OTHERS && (!votes->is_optional || votes->nup == comm->nranks)) {
-        votes->progress = DDL_LIBRARY_MADE;
+    if (votes->progress == DDL_OFFLOAD_AWAITS_OTHERS && (!votes->is_optional || votes->nup == comm->nranks)) {
+        votes->progress = DDL_OFFLOAD_MADE;
         ddl_log(DDL_LOG_DEBUG, "%s: calls on buffers of GPUs go to NCCL %u", comm->pool->prefix,
                 votes->facts[comm->rank].version);
     }
     *moved = *moved || votes->progress != before;
-    return votes->progress == DDL_LIBRARY_MADE;
+    return votes->progress == DDL_OFFLOAD_MADE;
 }
