@@ -12,15 +12,15 @@
 #include <string.h>
 
 /* Who is missing may have no secret, or another, where the home directory is not shared. Told once. */
-static void tell_errand(ddl_joining *joining)
+static void tell_how_to_copy_secret(ddl_joining *joining)
 {
     const ddl_bootstrap_options *options = joining->options;
-    char path[DDL_SECRET_PATH], host[256], errand[DDL_SECRET_ERRAND];
+    char path[DDL_SECRET_PATH], host[256], command[DDL_SECRET_COPY_COMMAND];
     uint16_t port;
-    if (joining->told_errand || options->prover == NULL ||
+    if (joining->told_how_to_copy_secret || options->prover == NULL ||
         !ddl_secret_is_of_home(options->prover->source, path))
         return;
-    joining->told_errand = true;
+    joining->told_how_to_copy_secret = true;
     if (path[0] == '\0') {
         ddl_log(
             DDL_LOG_INFO,
@@ -32,10 +32,10 @@ static void tell_errand(ddl_joining *joining)
     if (strncmp(options->store, DDL_JOINING_TCP_STORE, sizeof DDL_JOINING_TCP_STORE - 1) != 0 ||
         ddl_address_split("", options->master, host, sizeof host, &port, NULL) != DDL_OK)
         snprintf(host, sizeof host, "%s", joining->own.host);
-    ddl_secret_errand(host, path, errand);
+    ddl_secret_copy_command(host, path, command);
     ddl_log(DDL_LOG_INFO,
             "hosts that do not share this home directory need its secret too; on each of them run: %s",
-            errand);
+            command);
 }
 
 /* Rank 0: wait until every rank has set its key of this kind. */
@@ -51,7 +51,7 @@ static ddl_status collect(ddl_joining *joining, const char *what, ddl_bytes valu
             return status;
         DDL_TRY(ddl_joining_tell_absence(joining, what, err));
         if (strcmp(what, "member") == 0)
-            tell_errand(joining);
+            tell_how_to_copy_secret(joining);
     }
 }
 

@@ -45,7 +45,7 @@ typedef struct ddl_joining {
     ddl_roster *roster;
     ddl_wire *streams; /* as of the bootstrap */
     bool *present;     /* by rank: has been heard of, in the phase at hand; who begins one clears it */
-    bool told_errand;
+    bool told_how_to_copy_secret;
     bool all_have_come; /* as rank 0 knows */
 } ddl_joining;
 

@@ -132,7 +132,7 @@ static void put_in_words(const char *path, char *text)
     *text = '\0';
 }
 
-void ddl_secret_errand(const char *host, const char *path, char errand[DDL_SECRET_ERRAND])
+void ddl_secret_copy_command(const char *host, const char *path, char command[DDL_SECRET_COPY_COMMAND])
 {
     char words[2 * DDL_SECRET_PATH], own[DDL_HOST_NAME_TEXT];
     ddl_address address;
@@ -143,6 +143,7 @@ void ddl_secret_errand(const char *host, const char *path, char errand[DDL_SECRE
     }
     bool v6 = strchr(host, ':') != NULL;
     put_in_words(path, words);
-    snprintf(errand, DDL_SECRET_ERRAND, "(umask 077; mkdir -p ~/.ddl && scp %s%.256s%s:%s ~/.ddl/secret)",
-             v6 ? "[" : "", host, v6 ? "]" : "", words);
+    snprintf(command, DDL_SECRET_COPY_COMMAND,
+             "(umask 077; mkdir -p ~/.ddl && scp %s%.256s%s:%s ~/.ddl/secret)", v6 ? "[" : "", host,
+             v6 ? "]" : "", words);
 }

@@ -17,7 +17,7 @@ enum {
     DDL_SECRET_TEXT = 64,    /* of one made here: 32 random bytes in hex */
     DDL_SECRET_SOURCE = 160, /* a longer one is cut off */
     DDL_SECRET_PATH = 1024,
-    DDL_SECRET_ERRAND = 2 * DDL_SECRET_PATH + 400
+    DDL_SECRET_COPY_COMMAND = 2 * DDL_SECRET_PATH + 400
 };
 
 typedef struct ddl_secret ddl_secret;
@@ -52,7 +52,7 @@ bool ddl_secret_is_of_home(const char *source, char path[DDL_SECRET_PATH]);
  * path: "(umask 077; mkdir -p ~/.ddl && scp 10.0.0.1:/home/x/.ddl/secret ~/.ddl/secret)".
  * host: how others reach this one; if that is loopback, which leads them nowhere, its name is told instead.
  */
-void ddl_secret_errand(const char *host, const char *path, char errand[DDL_SECRET_ERRAND]);
+void ddl_secret_copy_command(const char *host, const char *path, char command[DDL_SECRET_COPY_COMMAND]);
 
 /*
  * Jobs of one user may have one secret and meet at one address, and are then told apart by their names alone:

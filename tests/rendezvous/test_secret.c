@@ -235,7 +235,7 @@ static void a_secret_that_may_not_be_made_is_not_there(void **state)
 static void a_host_is_told_where_to_fetch_that_of_the_home_and_no_other(void **state)
 {
     static const struct {
-        const char *home, *source, *errand; /* NULL: it is of another place */
+        const char *home, *source, *command; /* NULL: it is of another place */
     } cases[] = {
         { "/home/x", "read from /home/x/.ddl/secret", "scp 10.0.0.1:/home/x/.ddl/secret ~/" },
         { "/home/x", "read from /home/x/.ddl/secret, handed over by ddl-launch",
@@ -250,33 +250,33 @@ static void a_host_is_told_where_to_fetch_that_of_the_home_and_no_other(void **s
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char path[DDL_SECRET_PATH], errand[DDL_SECRET_ERRAND];
+        char path[DDL_SECRET_PATH], command[DDL_SECRET_COPY_COMMAND];
         setenv("HOME", cases[i].home, 1);
-        assert_int_equal(ddl_secret_is_of_home(cases[i].source, path), cases[i].errand != NULL);
-        if (cases[i].errand == NULL)
+        assert_int_equal(ddl_secret_is_of_home(cases[i].source, path), cases[i].command != NULL);
+        if (cases[i].command == NULL)
             continue;
-        assert_int_equal(path[0] == '\0', cases[i].errand[0] == '\0');
+        assert_int_equal(path[0] == '\0', cases[i].command[0] == '\0');
         if (path[0] == '\0')
             continue;
-        ddl_secret_errand("10.0.0.1", path, errand);
-        if (strstr(errand, cases[i].errand) == NULL)
-            fail_msg("%s", errand);
+        ddl_secret_copy_command("10.0.0.1", path, command);
+        if (strstr(command, cases[i].command) == NULL)
+            fail_msg("%s", command);
     }
 }
 
 static void nobody_is_sent_to_his_own_loopback(void **state)
 {
     static const char *const loopback[] = { "127.0.0.1", "127.0.1.1", "::1", "localhost", "LocalHost" };
-    char own[DDL_HOST_NAME_TEXT], expected[DDL_HOST_NAME_TEXT + 16], errand[DDL_SECRET_ERRAND];
+    char own[DDL_HOST_NAME_TEXT], expected[DDL_HOST_NAME_TEXT + 16], command[DDL_SECRET_COPY_COMMAND];
     (void)state;
     ddl_host_name(own);
     snprintf(expected, sizeof expected, "scp %s:/x ~/", own);
     for (size_t i = 0; i < sizeof loopback / sizeof *loopback; i++) {
-        ddl_secret_errand(loopback[i], "/x", errand);
-        assert_non_null(strstr(errand, expected));
+        ddl_secret_copy_command(loopback[i], "/x", command);
+        assert_non_null(strstr(command, expected));
     }
-    ddl_secret_errand("fd00::1", "/x", errand);
-    assert_non_null(strstr(errand, "scp [fd00::1]:/x ~/"));
+    ddl_secret_copy_command("fd00::1", "/x", command);
+    assert_non_null(strstr(command, "scp [fd00::1]:/x ~/"));
 }
 
 static void fresh_secrets_differ(void **state)

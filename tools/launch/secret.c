@@ -150,14 +150,14 @@ static ddl_status ask(const launch_options *options, int terminal, ddl_secret **
 /* Wherever there is no shared home, somebody has to carry the file over; but he need not know where from. */
 static void tell_of_new_file(const launch_options *options, const char *path)
 {
-    char errand[DDL_SECRET_ERRAND];
-    ddl_secret_errand(options->master_addr, path, errand);
+    char command[DDL_SECRET_COPY_COMMAND];
+    ddl_secret_copy_command(options->master_addr, path, command);
     fprintf(
         stderr,
         "ddl-launch: made %s, by which the nodes of your jobs know each other\n"
         "ddl-launch: nodes that do not share this home directory need that file too; on each of them run:\n"
         "    %s\n",
-        path, errand);
+        path, command);
 }
 
 /* Whether node 0 is on this host, as far as can be told. */
@@ -206,14 +206,14 @@ static ddl_status of_home(const launch_options *options, ddl_secret **secret, dd
     if (terminal >= 0)
         close(terminal);
     if (status == DDL_OK && *secret == NULL) {
-        char errand[DDL_SECRET_ERRAND];
-        ddl_secret_errand(options->master_addr, ".ddl/secret", errand);
+        char command[DDL_SECRET_COPY_COMMAND];
+        ddl_secret_copy_command(options->master_addr, ".ddl/secret", command);
         return DDL_FAIL(
             err, DDL_ECONFIG,
             "node %d has no secret by which the nodes of this job know each other, and node 0 made none "
             "that is seen here within %d s%s: copy that of node 0 %.200s, name a file with --secret_file, "
             "%sor use --security off on all nodes",
-            options->node_rank, wait_ms / 1000, terminal >= 0 ? ", and none was typed" : "", errand,
+            options->node_rank, wait_ms / 1000, terminal >= 0 ? ", and none was typed" : "", command,
             terminal >= 0 ? "" : "start at a terminal to be asked for it, ");
     }
     return status;
