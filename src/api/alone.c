@@ -64,8 +64,6 @@ static ddl_status no_longer(const ddl_comm *comm, const char *what, ddl_error *e
 static ddl_status await(const ddl_comm *comm, const ddl_errand *errand, ddl_deadline deadline, ddl_error *err)
 {
     const patience left = until(comm, deadline);
-    if (errand == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
     while (!ddl_errand_is_done(errand))
         if (!wait_a_moment(&left))
             return no_longer(comm, "come up", err);
@@ -77,7 +75,8 @@ static ddl_status await(const ddl_comm *comm, const ddl_errand *errand, ddl_dead
 static ddl_status find(const ddl_comm *comm, ddl_deadline deadline, ddl_offload_facts *facts, ddl_error *err)
 {
     ddl_alone *alone = comm->alone;
-    ddl_errand *errand = ddl_errand_look(alone->gpu);
+    ddl_errand *errand;
+    DDL_TRY(ddl_errand_look(alone->gpu, &errand, err));
     ddl_status status = await(comm, errand, deadline, err);
     if (status == DDL_OK)
         status = ddl_errand_found(errand, &alone->ops, facts, err);
@@ -88,7 +87,8 @@ static ddl_status find(const ddl_comm *comm, ddl_deadline deadline, ddl_offload_
 static ddl_status name(const ddl_comm *comm, ddl_deadline deadline, uint8_t id[DDL_OFFLOAD_ID_BYTES],
                        ddl_error *err)
 {
-    ddl_errand *errand = ddl_errand_name(comm->alone->ops, comm->alone->gpu);
+    ddl_errand *errand;
+    DDL_TRY(ddl_errand_name(comm->alone->ops, comm->alone->gpu, &errand, err));
     ddl_status status = await(comm, errand, deadline, err);
     if (status == DDL_OK)
         status = ddl_errand_named(errand, id, err);
@@ -100,7 +100,8 @@ static ddl_status begin_to_open(const ddl_comm *comm, ddl_deadline deadline,
                                 const uint8_t id[DDL_OFFLOAD_ID_BYTES], ddl_error *err)
 {
     ddl_alone *alone = comm->alone;
-    ddl_errand *errand = ddl_errand_open(alone->ops, alone->gpu, id, 0, 1);
+    ddl_errand *errand;
+    DDL_TRY(ddl_errand_open(alone->ops, alone->gpu, id, 0, 1, &errand, err));
     ddl_status status = await(comm, errand, deadline, err);
     if (status == DDL_OK)
         status = ddl_errand_opened(errand, &alone->offload, err);

@@ -2,6 +2,7 @@
 #include "api/errand.h"
 
 #include "api/gpu.h"
+#include "base/assert.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -61,48 +62,50 @@ static void *run(void *arg)
     return NULL;
 }
 
-static ddl_errand *create(ddl_status (*work)(ddl_errand *errand), const struct ddl_offload_ops *ops, int gpu)
+static ddl_status create(ddl_status (*work)(ddl_errand *errand), const struct ddl_offload_ops *ops, int gpu,
+                         ddl_errand **out, ddl_error *err)
 {
     ddl_errand *errand = ddl_alloc(sizeof *errand);
     if (errand == NULL)
-        return NULL;
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
     atomic_init(&errand->state, GOES);
     errand->work = work;
     errand->ops = ops;
     errand->gpu = gpu;
-    return errand;
+    *out = errand;
+    return DDL_OK;
 }
 
-/* Where there is no thread for it others wait. NULL is fine. */
-static ddl_errand *begin(ddl_errand *errand)
+/* Where there is no thread for it others wait. */
+static void begin(ddl_errand *errand)
 {
-    if (errand == NULL)
-        return NULL;
     if (DDL_FAILPOINT("api.thread") || ddl_thread_start_detached(run, errand) != 0)
         run(errand);
-    return errand;
 }
 
-ddl_errand *ddl_errand_look(int gpu)
+ddl_status ddl_errand_look(int gpu, ddl_errand **errand, ddl_error *err)
 {
-    return begin(create(look, NULL, gpu));
+    DDL_TRY(create(look, NULL, gpu, errand, err));
+    begin(*errand);
+    return DDL_OK;
 }
 
-ddl_errand *ddl_errand_name(const struct ddl_offload_ops *ops, int gpu)
+ddl_status ddl_errand_name(const struct ddl_offload_ops *ops, int gpu, ddl_errand **errand, ddl_error *err)
 {
-    return begin(create(name, ops, gpu));
+    DDL_TRY(create(name, ops, gpu, errand, err));
+    begin(*errand);
+    return DDL_OK;
 }
 
-ddl_errand *ddl_errand_open(const struct ddl_offload_ops *ops, int gpu,
-                            const uint8_t id[DDL_OFFLOAD_ID_BYTES], int rank, int nranks)
+ddl_status ddl_errand_open(const struct ddl_offload_ops *ops, int gpu, const uint8_t id[DDL_OFFLOAD_ID_BYTES],
+                           int rank, int nranks, ddl_errand **errand, ddl_error *err)
 {
-    ddl_errand *errand = create(open_it, ops, gpu);
-    if (errand == NULL)
-        return NULL;
-    memcpy(errand->id, id, DDL_OFFLOAD_ID_BYTES);
-    errand->rank = rank;
-    errand->nranks = nranks;
-    return begin(errand);
+    DDL_TRY(create(open_it, ops, gpu, errand, err));
+    memcpy((*errand)->id, id, DDL_OFFLOAD_ID_BYTES);
+    (*errand)->rank = rank;
+    (*errand)->nranks = nranks;
+    begin(*errand);
+    return DDL_OK;
 }
 
 bool ddl_errand_is_done(const ddl_errand *errand)
@@ -120,6 +123,7 @@ static ddl_status status_of(const ddl_errand *errand, ddl_error *err)
 ddl_status ddl_errand_found(const ddl_errand *errand, const struct ddl_offload_ops **ops,
                             ddl_offload_facts *facts, ddl_error *err)
 {
+    DDL_ASSERT(errand->work == look);
     DDL_TRY(status_of(errand, err));
     *ops = errand->ops;
     *facts = errand->facts;
@@ -128,6 +132,7 @@ ddl_status ddl_errand_found(const ddl_errand *errand, const struct ddl_offload_o
 
 ddl_status ddl_errand_named(const ddl_errand *errand, uint8_t id[DDL_OFFLOAD_ID_BYTES], ddl_error *err)
 {
+    DDL_ASSERT(errand->work == name);
     DDL_TRY(status_of(errand, err));
     memcpy(id, errand->id, DDL_OFFLOAD_ID_BYTES);
     return DDL_OK;
@@ -135,6 +140,7 @@ ddl_status ddl_errand_named(const ddl_errand *errand, uint8_t id[DDL_OFFLOAD_ID_
 
 ddl_status ddl_errand_opened(ddl_errand *errand, ddl_offload **offload, ddl_error *err)
 {
+    DDL_ASSERT(errand->work == open_it);
     DDL_TRY(status_of(errand, err));
     *offload = errand->offload;
     errand->offload = NULL;

@@ -14,19 +14,22 @@
 
 typedef struct ddl_errand ddl_errand;
 
-/* Find NCCL, and what it says of a GPU. NULL: no memory. */
-ddl_errand *ddl_errand_look(int gpu);
+/* Begin to find NCCL, and what it says of a GPU. As the next two: DDL_ENOMEM. */
+DDL_MUST_USE ddl_status ddl_errand_look(int gpu, ddl_errand **errand, ddl_error *err);
 
-/* Make what names a communicator. NULL: no memory. */
-ddl_errand *ddl_errand_name(const struct ddl_offload_ops *ops, int gpu);
+/* Begin to make what names a communicator. */
+DDL_MUST_USE ddl_status ddl_errand_name(const struct ddl_offload_ops *ops, int gpu, ddl_errand **errand,
+                                        ddl_error *err);
 
-/* Open a communicator that was named. NULL: no memory. */
-ddl_errand *ddl_errand_open(const struct ddl_offload_ops *ops, int gpu,
-                            const uint8_t id[DDL_OFFLOAD_ID_BYTES], int rank, int nranks);
+/* Begin to open a communicator that was named. */
+DDL_MUST_USE ddl_status ddl_errand_open(const struct ddl_offload_ops *ops, int gpu,
+                                        const uint8_t id[DDL_OFFLOAD_ID_BYTES], int rank, int nranks,
+                                        ddl_errand **errand, ddl_error *err);
 
 bool ddl_errand_is_done(const ddl_errand *errand);
 
-/* What it has found, once it is done. As ddl_gpu_find_offload and ddl_offload_ops.look_at_gpu. */
+/* What it has found, once it is done; each kind of errand has a result of its own. As ddl_gpu_find_offload
+ * and ddl_offload_ops.look_at_gpu. */
 DDL_MUST_USE ddl_status ddl_errand_found(const ddl_errand *errand, const struct ddl_offload_ops **ops,
                                          ddl_offload_facts *facts, ddl_error *err);
 

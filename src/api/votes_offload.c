@@ -99,33 +99,35 @@ static bool is_too_late(const ddl_comm *comm)
 
 /* ---- finding it ---- */
 
+static ddl_status find(ddl_comm *comm, int gpu, bool *is_found, ddl_error *err)
+{
+    ddl_votes *votes = comm->votes;
+    if (votes->errand == NULL) {
+        DDL_TRY(ddl_errand_look(gpu, &votes->errand, err));
+        votes->begun_ns = ddl_now_ns();
+    }
+    if (!ddl_errand_is_done(votes->errand))
+        return is_too_late(comm) ? DDL_FAIL(err, DDL_ETIMEDOUT, "it is still being loaded") : DDL_OK;
+    DDL_TRY(ddl_errand_found(votes->errand, &votes->ops, &votes->facts[comm->rank], err));
+    end_errand(votes);
+    votes->gpu = gpu;
+    *is_found = true;
+    return DDL_OK;
+}
+
 bool ddl_votes_introduce(ddl_comm *comm, const ddl_request *request, int gpu)
 {
     ddl_votes *votes = comm->votes;
     ddl_error error;
-    ddl_status status = DDL_OK;
-    if (votes->gpu >= 0)
-        return true;
-    if (votes->errand == NULL) {
-        votes->errand = ddl_errand_look(gpu);
-        votes->begun_ns = ddl_now_ns();
-    }
-    if (votes->errand == NULL)
-        status = DDL_FAIL(&error, DDL_ENOMEM, "no memory for NCCL");
-    else if (ddl_errand_is_done(votes->errand))
-        status = ddl_errand_found(votes->errand, &votes->ops, &votes->facts[comm->rank], &error);
-    else if (is_too_late(comm))
-        status = DDL_FAIL(&error, DDL_ETIMEDOUT, "it is still being loaded");
-    else
-        return false;
+    bool is_found = votes->gpu >= 0;
+    if (is_found || find(comm, gpu, &is_found, &error) == DDL_OK)
+        return is_found;
     end_errand(votes);
-    if (status == DDL_OK)
-        votes->gpu = gpu;
-    else if (votes->is_optional)
+    if (votes->is_optional)
         go_without(comm, DDL_LOG_INFO, error.text);
     else
         raise_own(comm, request, &error);
-    return status == DDL_OK || votes->is_optional;
+    return votes->is_optional;
 }
 
 /* ---- making it ---- */
@@ -173,8 +175,8 @@ static bool agree(ddl_comm *comm, const ddl_request *request)
 static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error *err)
 {
     ddl_votes *votes = comm->votes;
-    if (votes->errand == NULL && (votes->errand = ddl_errand_name(votes->ops, votes->gpu)) == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
+    if (votes->errand == NULL)
+        DDL_TRY(ddl_errand_name(votes->ops, votes->gpu, &votes->errand, err));
     if (!ddl_errand_is_done(votes->errand))
         return DDL_OK;
     ddl_status status = ddl_errand_named(votes->errand, votes->id, err);
@@ -191,9 +193,8 @@ static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error 
 static ddl_status begin_to_open(ddl_comm *comm, ddl_error *err)
 {
     ddl_votes *votes = comm->votes;
-    votes->errand = ddl_errand_open(votes->ops, votes->gpu, votes->id, comm->rank, comm->nranks);
-    if (votes->errand == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
+    DDL_TRY(
+        ddl_errand_open(votes->ops, votes->gpu, votes->id, comm->rank, comm->nranks, &votes->errand, err));
     votes->progress = DDL_OFFLOAD_MAKING;
     return DDL_OK;
 }
