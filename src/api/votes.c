@@ -176,7 +176,7 @@ static bool go_on(ddl_comm *comm)
         } else if (request->stage == DDL_VOTE_GPU && in_turn) {
             in_turn = ddl_votes_make(comm, request, &moved) && ddl_votes_start(comm, request);
             moved = moved || in_turn;
-            if (comm->votes->progress == DDL_OFFLOAD_UNUSED) {
+            if (comm->votes->progress == DDL_OFFLOAD_UNUSABLE) {
                 in_turn = moved = true;
                 ddl_votes_give_turn(comm->votes);
                 ddl_votes_leave(comm, request);

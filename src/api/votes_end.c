@@ -48,7 +48,7 @@ void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request)
         snprintf(notice.text, sizeof notice.text,
                  "%s: %sNCCL has not %s within %lld ms (DDL_TIMEOUT), though every rank has called it; "
                  "does a GPU hang, or the network between them? NCCL_DEBUG=INFO tells more",
-                 who, where, votes->progress == DDL_OFFLOAD_MADE ? "finished" : "connected all ranks",
+                 who, where, votes->progress == DDL_OFFLOAD_USABLE ? "finished" : "connected all ranks",
                  (long long)request->timeout_ms);
     ddl_failure_raise(comm, &notice);
 }

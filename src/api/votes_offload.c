@@ -67,11 +67,10 @@ static void go_without(ddl_comm *comm, ddl_log_level level, const char *reason)
 {
     ddl_votes *votes = comm->votes;
     ddl_error error;
-    const bool is_opened =
-        votes->progress == DDL_OFFLOAD_MAKING && votes->errand != NULL && ddl_errand_is_done(votes->errand);
-    if (is_opened && take_opened(votes, &error) != DDL_OK)
+    if (votes->progress == DDL_OFFLOAD_OPENING && votes->errand != NULL &&
+        ddl_errand_is_done(votes->errand) && take_opened(votes, &error) != DDL_OK)
         ddl_log(DDL_LOG_DEBUG, "%s: %s", comm->pool->prefix, error.text);
-    votes->progress = DDL_OFFLOAD_UNUSED;
+    votes->progress = DDL_OFFLOAD_UNUSABLE;
     end_errand(votes);
     if (votes->offload != NULL) /* it has no calls yet, so what still goes on in it is no concern of theirs */
         votes->ops->abort(votes->offload);
@@ -99,7 +98,7 @@ static bool is_too_late(const ddl_comm *comm)
 
 /* ---- finding it ---- */
 
-static ddl_status find(ddl_comm *comm, int gpu, bool *is_found, ddl_error *err)
+static ddl_status find(ddl_comm *comm, int gpu, ddl_error *err)
 {
     ddl_votes *votes = comm->votes;
     if (votes->errand == NULL) {
@@ -111,23 +110,20 @@ static ddl_status find(ddl_comm *comm, int gpu, bool *is_found, ddl_error *err)
     DDL_TRY(ddl_errand_found(votes->errand, &votes->ops, &votes->facts[comm->rank], err));
     end_errand(votes);
     votes->gpu = gpu;
-    *is_found = true;
+    votes->progress = DDL_OFFLOAD_FOUND;
     return DDL_OK;
 }
 
-bool ddl_votes_introduce(ddl_comm *comm, const ddl_request *request, int gpu)
+void ddl_votes_find(ddl_comm *comm, const ddl_request *request, int gpu)
 {
-    ddl_votes *votes = comm->votes;
     ddl_error error;
-    bool is_found = votes->gpu >= 0;
-    if (is_found || find(comm, gpu, &is_found, &error) == DDL_OK)
-        return is_found;
-    end_errand(votes);
-    if (votes->is_optional)
+    if (find(comm, gpu, &error) == DDL_OK)
+        return;
+    end_errand(comm->votes);
+    if (comm->votes->is_optional)
         go_without(comm, DDL_LOG_INFO, error.text);
     else
         raise_own(comm, request, &error);
-    return votes->is_optional;
 }
 
 /* ---- making it ---- */
@@ -171,8 +167,8 @@ static bool agree(ddl_comm *comm, const ddl_request *request)
     return true;
 }
 
-/* Rank 0 names it, only now, as NCCL keeps what it has made for an id until all have met by it. */
-static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error *err)
+/* By rank 0, only now, as NCCL keeps what it has made for an id until all have met by it. */
+static ddl_status make_id(ddl_comm *comm, const ddl_request *request, ddl_error *err)
 {
     ddl_votes *votes = comm->votes;
     if (votes->errand == NULL)
@@ -190,45 +186,45 @@ static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error 
     return DDL_OK;
 }
 
-static ddl_status begin_to_open(ddl_comm *comm, ddl_error *err)
+static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error *err)
 {
     ddl_votes *votes = comm->votes;
+    if (comm->rank == 0)
+        DDL_TRY(make_id(comm, request, err));
+    if (!votes->has_id)
+        return DDL_OK;
     DDL_TRY(
         ddl_errand_open(votes->ops, votes->gpu, votes->id, comm->rank, comm->nranks, &votes->errand, err));
-    votes->progress = DDL_OFFLOAD_MAKING;
+    votes->progress = DDL_OFFLOAD_OPENING;
     return DDL_OK;
 }
 
-static ddl_status look_at_opening(ddl_comm *comm, bool *is_open, bool *is_others, ddl_error *err)
+static ddl_status open_it(ddl_comm *comm, const ddl_request *request, bool *is_others, ddl_error *err)
 {
     ddl_votes *votes = comm->votes;
+    bool is_open = false;
     if (votes->errand != NULL && !ddl_errand_is_done(votes->errand))
         return DDL_OK;
     if (votes->errand != NULL)
         DDL_TRY(take_opened(votes, err));
-    return votes->ops->look_at_opening(votes->offload, is_open, is_others, err);
+    DDL_TRY(votes->ops->look_at_opening(votes->offload, &is_open, is_others, err));
+    if (!is_open)
+        return DDL_OK;
+    votes->progress = DDL_OFFLOAD_AWAITING_OTHERS;
+    votes->nup++;
+    if (votes->is_optional)
+        say_up(comm, request, true);
+    return DDL_OK;
 }
 
-static ddl_status step(ddl_comm *comm, const ddl_request *request, bool *is_others, ddl_error *err)
+static void await_others(ddl_comm *comm)
 {
     ddl_votes *votes = comm->votes;
-    bool is_open = false;
-    if (votes->progress == DDL_OFFLOAD_AWAITS_ID && comm->rank == 0)
-        DDL_TRY(name_it(comm, request, err));
-    if (votes->progress == DDL_OFFLOAD_AWAITS_ID && votes->has_id)
-        DDL_TRY(begin_to_open(comm, err));
-    else if (votes->progress == DDL_OFFLOAD_MAKING)
-        DDL_TRY(look_at_opening(comm, &is_open, is_others, err));
-    if (is_open) {
-        votes->progress = DDL_OFFLOAD_AWAITS_OTHERS;
-        votes->nup++;
-        if (votes->is_optional)
-            say_up(comm, request, true);
-    }
-    if (votes->progress < DDL_OFFLOAD_AWAITS_OTHERS &&
-        is_too_late(comm)) /* who has said that it is up keeps to that */
-        return DDL_FAIL(err, DDL_ETIMEDOUT, "it has not come up in time");
-    return DDL_OK;
+    if (votes->is_optional && votes->nup < comm->nranks)
+        return;
+    votes->progress = DDL_OFFLOAD_USABLE;
+    ddl_log(DDL_LOG_DEBUG, "%s: calls on buffers of GPUs go to NCCL %u", comm->pool->prefix,
+            votes->facts[comm->rank].version);
 }
 
 static void not_made(ddl_comm *comm, const ddl_request *request, bool is_others, const ddl_error *error)
@@ -243,25 +239,51 @@ static void not_made(ddl_comm *comm, const ddl_request *request, bool is_others,
     }
 }
 
+static void go_further(ddl_comm *comm, const ddl_request *request)
+{
+    ddl_votes *votes = comm->votes;
+    ddl_error error;
+    ddl_status status = DDL_OK;
+    bool is_others = false; /* what has failed */
+    switch (votes->progress) {
+    case DDL_OFFLOAD_FOUND:
+        if (agree(comm, request)) {
+            votes->progress = DDL_OFFLOAD_NAMING;
+            votes->begun_ns = ddl_now_ns();
+        }
+        break;
+    case DDL_OFFLOAD_NAMING:
+        status = name_it(comm, request, &error);
+        break;
+    case DDL_OFFLOAD_OPENING:
+        status = open_it(comm, request, &is_others, &error);
+        break;
+    case DDL_OFFLOAD_AWAITING_OTHERS:
+        await_others(comm);
+        break;
+    case DDL_OFFLOAD_FINDING: /* never: this rank has said that it has found it */
+    case DDL_OFFLOAD_USABLE:
+    case DDL_OFFLOAD_UNUSABLE:
+        break;
+    }
+    /* Who has said that it is up keeps to that. */
+    if (status == DDL_OK && votes->progress < DDL_OFFLOAD_AWAITING_OTHERS && is_too_late(comm))
+        status = DDL_FAIL(&error, DDL_ETIMEDOUT, "it has not come up in time");
+    if (status != DDL_OK)
+        not_made(comm, request, is_others, &error);
+}
+
 bool ddl_votes_make(ddl_comm *comm, const ddl_request *request, bool *moved)
 {
     ddl_votes *votes = comm->votes;
-    const ddl_offload_progress before = votes->progress;
-    ddl_error error;
-    bool is_others = false;
-    if (votes->progress == DDL_OFFLOAD_NOT_TRIED && agree(comm, request)) {
-        votes->progress = DDL_OFFLOAD_AWAITS_ID;
-        votes->begun_ns = ddl_now_ns();
-    }
-    if (ddl_votes_is_coming_up(votes) && votes->is_down)
-        go_without(comm, DDL_LOG_DEBUG, "another rank tells why");
-    else if (ddl_votes_is_coming_up(votes) && step(comm, request, &is_others, &error) != DDL_OK)
-        not_made(comm, request, is_others, &error);
-    if (votes->progress == DDL_OFFLOAD_AWAITS_OTHERS && (!votes->is_optional || votes->nup == comm->nranks)) {
-        votes->progress = DDL_OFFLOAD_MADE;
-        ddl_log(DDL_LOG_DEBUG, "%s: calls on buffers of GPUs go to NCCL %u", comm->pool->prefix,
-                votes->facts[comm->rank].version);
-    }
-    *moved = *moved || votes->progress != before;
-    return votes->progress == DDL_OFFLOAD_MADE;
+    ddl_offload_progress before;
+    do {
+        before = votes->progress;
+        if (ddl_votes_is_coming_up(votes) && votes->is_down)
+            go_without(comm, DDL_LOG_DEBUG, "another rank tells why");
+        else
+            go_further(comm, request);
+        *moved = *moved || votes->progress != before;
+    } while (votes->progress != before);
+    return votes->progress == DDL_OFFLOAD_USABLE;
 }

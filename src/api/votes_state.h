@@ -23,15 +23,15 @@ typedef struct ddl_spoken { /* by a rank, on a ballot */
     uint64_t sequence;      /* of its call */
 } ddl_spoken;
 
-/* Of NCCL's communicator. DDL_OFFLOAD_AWAITS_OTHERS: this rank's part is up; DDL_OFFLOAD_UNUSED: it is
- * done without. */
+/* Of NCCL's communicator. From FINDING to OPENING there may be an errand, of the kind that the name says. */
 typedef enum ddl_offload_progress {
-    DDL_OFFLOAD_NOT_TRIED,
-    DDL_OFFLOAD_AWAITS_ID,
-    DDL_OFFLOAD_MAKING,
-    DDL_OFFLOAD_AWAITS_OTHERS,
-    DDL_OFFLOAD_MADE,
-    DDL_OFFLOAD_UNUSED
+    DDL_OFFLOAD_FINDING,         /* NCCL is found for the first call of this rank that could go there */
+    DDL_OFFLOAD_FOUND,           /* this rank can say so, and which GPU is its own */
+    DDL_OFFLOAD_NAMING,          /* all have said so; rank 0 makes what names it, the others wait for that */
+    DDL_OFFLOAD_OPENING,         /* this rank's part comes up */
+    DDL_OFFLOAD_AWAITING_OTHERS, /* it is up; where hosts can go on without, all parts have to be */
+    DDL_OFFLOAD_USABLE,
+    DDL_OFFLOAD_UNUSABLE /* hosts perform all calls */
 } ddl_offload_progress;
 
 struct ddl_votes {
@@ -72,10 +72,10 @@ static inline ddl_request *ddl_votes_request_of(ddl_link *link)
     return DDL_CONTAINER(link, ddl_request, vote);
 }
 
-/* It is being named or made. */
+/* It is named or opened, or others are awaited. */
 static inline bool ddl_votes_is_coming_up(const ddl_votes *votes)
 {
-    return votes->progress >= DDL_OFFLOAD_AWAITS_ID && votes->progress <= DDL_OFFLOAD_AWAITS_OTHERS;
+    return votes->progress >= DDL_OFFLOAD_NAMING && votes->progress <= DDL_OFFLOAD_AWAITING_OTHERS;
 }
 
 /* ---- votes.c: the way of a call ---- */
@@ -100,11 +100,12 @@ void ddl_votes_vote(ddl_comm *comm);
 
 /* ---- votes_offload.c: NCCL's communicator ---- */
 
-/* This rank knows what it has to say of itself, or that it has nothing to say. False: not yet, or it never
- * will. */
-bool ddl_votes_introduce(ddl_comm *comm, const ddl_request *request, int gpu);
+/* While it is being found: go on with that, for a request with buffers of this GPU. If that goes on, or it
+ * could not be found and the communicator has failed for it, progress stays what it is. */
+void ddl_votes_find(ddl_comm *comm, const ddl_request *request, int gpu);
 
-/* One step further, for a request that waits for it. True: it is made. *moved: set if something changed. */
+/* Once it is found: as far as it goes now, for a request that waits for it. True: it can be used. *moved: set
+ * if something changed. */
 bool ddl_votes_make(ddl_comm *comm, const ddl_request *request, bool *moved);
 
 /* The communicator fails, and who is to blame for that another rank knows. */

@@ -59,16 +59,20 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
     ddl_votes *votes = comm->votes;
     const ddl_task *task = &request->task;
     bool exchanges = ddl_collective_exchanges(task->algorithm->collective);
-    if (votes->progress == DDL_OFFLOAD_UNUSED || (votes->is_optional && has_waiting_stream(comm->world)))
+    if (votes->progress == DDL_OFFLOAD_UNUSABLE || (votes->is_optional && has_waiting_stream(comm->world)))
         return HOST;
     if (request->is_empty) /* nothing of it is anywhere */
         return votes->gpu >= 0 && ddl_votes_take_turn(votes, votes->gpu) ? GPU : HOST;
     if (task->staging == NULL || task->hold.latch != NULL || ddl_gpu_is_managed(task->in) ||
         ddl_gpu_is_managed(task->out) || (exchanges && task->shape.in_place))
         return HOST;
-    if (!ddl_votes_introduce(comm, request, task->staging->gpu))
+    if (votes->progress == DDL_OFFLOAD_FINDING)
+        ddl_votes_find(comm, request, task->staging->gpu);
+    if (votes->progress == DDL_OFFLOAD_FINDING)
         return NO_WORD;
-    return votes->gpu == task->staging->gpu && ddl_votes_take_turn(votes, votes->gpu) ? GPU : HOST;
+    if (votes->progress == DDL_OFFLOAD_UNUSABLE || votes->gpu != task->staging->gpu)
+        return HOST;
+    return ddl_votes_take_turn(votes, votes->gpu) ? GPU : HOST;
 }
 
 /* ---- saying ---- */
