@@ -4,30 +4,23 @@
 #include "api/abort.h"
 #include "api/errand.h"
 #include "api/gpu.h"
+#include "api/offloading.h"
 #include "api/turns.h"
 #include "api/votes.h"
 #include "base/bytes.h"
-#include "base/log.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
     NEAR_MS = 5, /* most calls end in microseconds, so they are looked at without sleeping for a while */
-    LOOK_US = 20,
-    STOP_MS = 10000,
-    STOP_LATE_MS = 600, /* after a deadline, as where there are more ranks */
-    CLOSE_MS = 800
+    LOOK_US = 20
 };
 
 struct ddl_alone {
-    int gpu; /* of the first call */
-    uint64_t turn;
-    const struct ddl_offload_ops *ops;
-    ddl_offload *offload; /* NULL: it could not be made, or not yet */
+    ddl_offloading offloading; /* on the GPU of the first call */
     bool is_open;
     uint64_t nbegun;
-    ddl_deadline part_by; /* as in votes_state.h */
 };
 
 /* ---- waiting ---- */
@@ -58,7 +51,7 @@ static ddl_status no_longer(const ddl_comm *comm, const char *what, ddl_error *e
     return DDL_FAIL(
         err, DDL_EDEVICE,
         "GPU %d: NCCL has not %s within %lld ms (DDL_TIMEOUT); does it hang? NCCL_DEBUG=INFO tells more",
-        comm->alone->gpu, what, (long long)comm->timeout_ms);
+        comm->alone->offloading.gpu, what, (long long)comm->timeout_ms);
 }
 
 static ddl_status await(const ddl_comm *comm, const ddl_errand *errand, ddl_deadline deadline, ddl_error *err)
@@ -76,10 +69,10 @@ static ddl_status find(const ddl_comm *comm, ddl_deadline deadline, ddl_offload_
 {
     ddl_alone *alone = comm->alone;
     ddl_errand *errand;
-    DDL_TRY(ddl_errand_look(alone->gpu, &errand, err));
+    DDL_TRY(ddl_errand_look(alone->offloading.gpu, &errand, err));
     ddl_status status = await(comm, errand, deadline, err);
     if (status == DDL_OK)
-        status = ddl_errand_found(errand, &alone->ops, facts, err);
+        status = ddl_errand_found(errand, &alone->offloading.ops, facts, err);
     ddl_errand_leave(errand, 0);
     return status;
 }
@@ -88,7 +81,7 @@ static ddl_status name(const ddl_comm *comm, ddl_deadline deadline, uint8_t id[D
                        ddl_error *err)
 {
     ddl_errand *errand;
-    DDL_TRY(ddl_errand_name(comm->alone->ops, comm->alone->gpu, &errand, err));
+    DDL_TRY(ddl_errand_name(comm->alone->offloading.ops, comm->alone->offloading.gpu, &errand, err));
     ddl_status status = await(comm, errand, deadline, err);
     if (status == DDL_OK)
         status = ddl_errand_named(errand, id, err);
@@ -101,10 +94,10 @@ static ddl_status begin_to_open(const ddl_comm *comm, ddl_deadline deadline,
 {
     ddl_alone *alone = comm->alone;
     ddl_errand *errand;
-    DDL_TRY(ddl_errand_open(alone->ops, alone->gpu, id, 0, 1, &errand, err));
+    DDL_TRY(ddl_errand_open(alone->offloading.ops, alone->offloading.gpu, id, 0, 1, &errand, err));
     ddl_status status = await(comm, errand, deadline, err);
     if (status == DDL_OK)
-        status = ddl_errand_opened(errand, &alone->offload, err);
+        status = ddl_errand_opened(errand, &alone->offloading.offload, err);
     ddl_errand_leave(errand, 0);
     return status;
 }
@@ -112,6 +105,7 @@ static ddl_status begin_to_open(const ddl_comm *comm, ddl_deadline deadline,
 static ddl_status open_it(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
 {
     ddl_alone *alone = comm->alone;
+    const ddl_offloading *own = &alone->offloading;
     const patience left = until(comm, deadline);
     ddl_offload_facts facts;
     uint8_t id[DDL_OFFLOAD_ID_BYTES];
@@ -119,13 +113,13 @@ static ddl_status open_it(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
     DDL_TRY(find(comm, deadline, &facts, err));
     DDL_TRY(name(comm, deadline, id, err));
     DDL_TRY(begin_to_open(comm, deadline, id, err));
-    DDL_TRY(alone->ops->look_at_opening(alone->offload, &alone->is_open, &is_others, err));
+    DDL_TRY(own->ops->look_at_opening(own->offload, &alone->is_open, &is_others, err));
     while (!alone->is_open) {
         if (!wait_a_moment(&left))
             return no_longer(comm, "come up", err);
-        DDL_TRY(alone->ops->look_at_opening(alone->offload, &alone->is_open, &is_others, err));
+        DDL_TRY(own->ops->look_at_opening(own->offload, &alone->is_open, &is_others, err));
     }
-    ddl_log(DDL_LOG_DEBUG, "%s: calls on buffers of GPUs go to NCCL %u", comm->pool->prefix, facts.version);
+    ddl_offloading_tell_usable(comm->pool->prefix, &facts);
     return DDL_OK;
 }
 
@@ -138,9 +132,7 @@ static ddl_status make(ddl_comm *comm, ddl_deadline deadline, ddl_error *err)
         return DDL_OK;
     if (status == DDL_EABORTED)
         return *err = why, status;
-    return DDL_FAIL(err, DDL_EDEVICE,
-                    "DDL_GPU=nccl, but NCCL cannot be used: %.340s; DDL_GPU=staged goes without it",
-                    why.text);
+    return ddl_offloading_unusable(err, why.text);
 }
 
 static ddl_alone *create(int gpu)
@@ -148,24 +140,22 @@ static ddl_alone *create(int gpu)
     ddl_alone *alone = ddl_alloc(sizeof *alone);
     if (alone == NULL)
         return NULL;
-    alone->gpu = gpu;
-    alone->turn = ddl_turn_number();
+    ddl_offloading_init(&alone->offloading);
+    alone->offloading.gpu = gpu;
     return alone;
 }
 
-void ddl_alone_part(ddl_alone *alone, ddl_deadline latest)
+void ddl_alone_begin_close(ddl_alone *alone, ddl_deadline latest)
 {
-    if (alone == NULL || alone->offload == NULL || alone->part_by != 0)
-        return;
-    alone->ops->part(alone->offload, ddl_gpu_warn);
-    alone->part_by = ddl_deadline_earlier(ddl_deadline_in_ms(CLOSE_MS), latest);
+    if (alone != NULL)
+        ddl_offloading_begin_close(&alone->offloading, false, latest);
 }
 
 void ddl_alone_free(ddl_alone *alone)
 {
-    ddl_alone_part(alone, DDL_DEADLINE_NEVER);
-    if (alone != NULL && alone->ops != NULL)
-        alone->ops->close(alone->offload, ddl_deadline_left_ms(alone->part_by));
+    ddl_alone_begin_close(alone, DDL_DEADLINE_NEVER);
+    if (alone != NULL)
+        ddl_offloading_close(&alone->offloading);
     ddl_free(alone);
 }
 
@@ -183,6 +173,7 @@ static bool is_for_offload(const ddl_comm *comm, const ddl_call *call)
 static ddl_status run(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline, ddl_error *err)
 {
     ddl_alone *alone = comm->alone;
+    const ddl_offloading *own = &alone->offloading;
     const patience left = until(comm, deadline);
     const ddl_offload_call what = { .kind = ddl_votes_kind(call->collective),
                                     .in = call->extent.in_bytes > 0 ? call->in : call->out,
@@ -193,13 +184,13 @@ static ddl_status run(ddl_comm *comm, const ddl_call *call, ddl_deadline deadlin
                                     .nranks = 1 };
     bool taken = false, is_others = false;
     uint64_t nended = 0;
-    DDL_TRY(alone->ops->start(alone->offload, &what, &taken, err));
+    DDL_TRY(own->ops->start(own->offload, &what, &taken, err));
     alone->nbegun += taken; /* always: nothing is under way */
-    DDL_TRY(alone->ops->look(alone->offload, &nended, &is_others, err));
+    DDL_TRY(own->ops->look(own->offload, &nended, &is_others, err));
     while (nended < alone->nbegun) {
         if (!wait_a_moment(&left))
             return no_longer(comm, "finished", err);
-        DDL_TRY(alone->ops->look(alone->offload, &nended, &is_others, err));
+        DDL_TRY(own->ops->look(own->offload, &nended, &is_others, err));
     }
     return DDL_OK;
 }
@@ -208,23 +199,19 @@ static ddl_status run(ddl_comm *comm, const ddl_call *call, ddl_deadline deadlin
  * turn is kept. */
 static void stop(const ddl_comm *comm, ddl_deadline deadline, ddl_error *error)
 {
-    ddl_alone *alone = comm->alone;
+    ddl_offloading *own = &comm->alone->offloading;
     const int left_ms = ddl_deadline_left_ms(deadline);
-    const int most_ms = left_ms < STOP_MS - STOP_LATE_MS ? left_ms + STOP_LATE_MS : STOP_MS;
-    if (alone->offload != NULL) {
-        alone->ops->abort(alone->offload);
-        if (!alone->ops->settle(alone->offload, most_ms)) {
-            size_t there = strlen(error->text);
-            alone->part_by = ddl_now_ns();
-            snprintf(error->text + there, sizeof error->text - there,
-                     "; NCCL does not stop here, and may still write to the buffers of its calls");
-            ddl_log(DDL_LOG_WARNING,
-                    "%s: GPU %d: NCCL does not stop; it may still write to buffers of its calls",
-                    comm->pool->prefix, alone->gpu);
-            return;
-        }
+    const int most_ms = left_ms < DDL_OFFLOADING_STOP_MS - DDL_OFFLOADING_STOP_LATE_MS
+                            ? left_ms + DDL_OFFLOADING_STOP_LATE_MS
+                            : DDL_OFFLOADING_STOP_MS;
+    ddl_offloading_abort(own);
+    if (own->offload != NULL && !own->ops->settle(own->offload, most_ms)) {
+        size_t there = strlen(error->text);
+        snprintf(error->text + there, sizeof error->text - there, DDL_OFFLOADING_MAY_WRITE);
+        ddl_offloading_give_up_on(own, comm->pool->prefix);
+        return;
     }
-    ddl_turn_give(alone->gpu);
+    ddl_turn_give(own->gpu);
 }
 
 /* As a call of an exit handler that comes later, or of another thread. */
@@ -242,7 +229,8 @@ ddl_status ddl_alone_perform(ddl_comm *comm, const ddl_call *call, ddl_deadline 
         return DDL_OK;
     if (comm->alone == NULL && (comm->alone = create(gpu)) == NULL)
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for NCCL");
-    if (comm->alone->gpu != gpu || !ddl_turn_take(gpu, comm->alone->turn))
+    const ddl_offloading *own = &comm->alone->offloading;
+    if (own->gpu != gpu || !ddl_turn_take(gpu, own->turn))
         return DDL_OK;
     atomic_store(&comm->abort.alone_in_offload, true); /* before it is seen whether the process exits */
     ddl_status status = check_not_exiting(comm, err);

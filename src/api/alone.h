@@ -17,8 +17,8 @@
 DDL_MUST_USE ddl_status ddl_alone_perform(ddl_comm *comm, const ddl_call *call, ddl_deadline deadline,
                                           bool *taken, ddl_error *err);
 
-/* Begin to part, as ddl_votes_part does. For both NULL is fine. */
-void ddl_alone_part(ddl_alone *alone, ddl_deadline latest);
+/* As ddl_votes_begin_close. For both NULL is fine. */
+void ddl_alone_begin_close(ddl_alone *alone, ddl_deadline latest);
 void ddl_alone_free(ddl_alone *alone);
 
 #endif

@@ -181,11 +181,11 @@ typedef struct taking_down {
     going_on left;
 } taking_down;
 
-/* Nothing is in flight from here on, and nobody waits; or end->stuck is set, for the reason why. The
- * libraries of GPUs begin to part, as that takes a while, in which others can do so too. */
+/* Nothing is in flight from here on, and nobody waits; or end->stuck is set, for the reason why. What is
+ * at NCCL begins to close, as that takes a while, in which others can do so too. */
 static void close_down(ddl_comm *comm, taking_down *end)
 {
-    ddl_alone_part(comm->alone, end->stopped);
+    ddl_alone_begin_close(comm->alone, end->stopped);
     if (comm->engine == NULL || end->stuck != DDL_OK)
         return;
     if (!ddl_engine_enter(comm->engine, end->deadline)) {
@@ -193,7 +193,7 @@ static void close_down(ddl_comm *comm, taking_down *end)
         return;
     }
     abandon_operations(comm, end->stopped, &end->left);
-    ddl_votes_part(comm, end->stopped);
+    ddl_votes_begin_close(comm, end->stopped);
     ddl_engine_leave(comm->engine);
     if (!see_waiters_off(comm, end->deadline))
         end->stuck =

@@ -2,6 +2,7 @@
 #include "api/errand.h"
 
 #include "api/gpu.h"
+#include "api/offloading.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -11,7 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { CLOSE_MS = 800, LOOK_US = 50 };
+enum { LOOK_US = 50 };
 
 typedef enum state { GOES, DONE, LEFT } state;
 
@@ -58,7 +59,7 @@ static void *run(void *arg)
     ddl_errand *errand = arg;
     errand->status = errand->work(errand);
     if (atomic_exchange(&errand->state, DONE) == LEFT)
-        end(errand, CLOSE_MS);
+        end(errand, DDL_OFFLOADING_CLOSE_MS);
     return NULL;
 }
 

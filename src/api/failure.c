@@ -11,6 +11,7 @@
 #include "api/failure_parts.h"
 
 #include "api/lateness.h"
+#include "api/offloading.h"
 #include "api/votes.h"
 #include "api/watching.h"
 #include "base/assert.h"
@@ -284,8 +285,7 @@ void ddl_failure_cancel(ddl_comm *comm, int timeout_ms, char *text, size_t bytes
     const ddl_staging *hanging = NULL;
     const size_t there = strlen(text);
     if (!ddl_votes_cancel(comm, timeout_ms))
-        snprintf(text + there, bytes - there,
-                 "; NCCL does not stop here, and may still write to the buffers of its calls");
+        snprintf(text + there, bytes - there, DDL_OFFLOADING_MAY_WRITE);
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         ddl_task *task = &DDL_CONTAINER(link, ddl_request, link)->task;
         ddl_backend_cancel(task);

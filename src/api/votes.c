@@ -2,12 +2,9 @@
 #include "api/votes_state.h"
 
 #include "api/failure.h"
-#include "api/gpu.h"
 #include "api/issue.h"
 #include "api/turns.h"
 #include "base/bytes.h"
-
-enum { CLOSE_MS = 800 };
 
 /* ---- life ---- */
 
@@ -22,8 +19,7 @@ ddl_status ddl_votes_create(ddl_comm *comm, ddl_error *err)
     ddl_list_init(&votes->requests);
     votes->is_optional = comm->world->voting_rule == DDL_VOTING_SAMPLED;
     ddl_sampling_init(&votes->sampling, !votes->is_optional);
-    votes->gpu = -1;
-    votes->turn = ddl_turn_number();
+    ddl_offloading_init(&votes->offloading);
     votes->words = ddl_alloc_array(nranks * DDL_VOTES_BALLOTS, sizeof *votes->words);
     votes->facts = ddl_alloc_array(nranks, sizeof *votes->facts);
     votes->has_spoken = ddl_alloc_array(nranks, sizeof *votes->has_spoken);
@@ -33,16 +29,10 @@ ddl_status ddl_votes_create(ddl_comm *comm, ddl_error *err)
     return DDL_OK;
 }
 
-void ddl_votes_part(ddl_comm *comm, ddl_deadline latest)
+void ddl_votes_begin_close(ddl_comm *comm, ddl_deadline latest)
 {
-    ddl_votes *votes = comm->votes;
-    if (votes == NULL || votes->ops == NULL || votes->part_by != 0)
-        return;
-    if (ddl_failure_is_final(comm)) /* others may not part from it any more */
-        ddl_votes_abort(comm);      /* again, where there was no thread for it when that was heard */
-    else if (votes->offload != NULL)
-        votes->ops->part(votes->offload, ddl_gpu_warn);
-    votes->part_by = ddl_deadline_earlier(ddl_deadline_in_ms(CLOSE_MS), latest);
+    if (comm->votes != NULL)
+        ddl_offloading_begin_close(&comm->votes->offloading, ddl_failure_is_final(comm), latest);
 }
 
 void ddl_votes_free(ddl_comm *comm)
@@ -50,10 +40,9 @@ void ddl_votes_free(ddl_comm *comm)
     ddl_votes *votes = comm->votes;
     if (votes == NULL)
         return;
-    ddl_votes_part(comm, DDL_DEADLINE_NEVER);
-    ddl_errand_leave(votes->errand, ddl_deadline_left_ms(votes->part_by));
-    if (votes->ops != NULL)
-        votes->ops->close(votes->offload, ddl_deadline_left_ms(votes->part_by));
+    ddl_votes_begin_close(comm, DDL_DEADLINE_NEVER);
+    ddl_errand_leave(votes->errand, ddl_deadline_left_ms(votes->offloading.close_by));
+    ddl_offloading_close(&votes->offloading);
     ddl_free(votes->words);
     ddl_free(votes->facts);
     ddl_free(votes->has_spoken);
@@ -66,7 +55,7 @@ void ddl_votes_free(ddl_comm *comm)
 
 bool ddl_votes_take_turn(ddl_votes *votes, int gpu)
 {
-    if (votes->nwanted == 0 && !ddl_turn_take(gpu, votes->turn))
+    if (votes->nwanted == 0 && !ddl_turn_take(gpu, votes->offloading.turn))
         return false;
     votes->nwanted++;
     return true;
@@ -75,7 +64,7 @@ bool ddl_votes_take_turn(ddl_votes *votes, int gpu)
 void ddl_votes_give_turn(ddl_votes *votes)
 {
     if (--votes->nwanted == 0)
-        ddl_turn_give(votes->gpu);
+        ddl_turn_give(votes->offloading.gpu);
 }
 
 /* ---- which calls ---- */

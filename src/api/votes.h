@@ -61,9 +61,9 @@ bool ddl_votes_have_stopped(ddl_comm *comm, int64_t now_ns);
  */
 bool ddl_votes_cancel(ddl_comm *comm, int timeout_ms);
 
-/* Nothing waits here, nor will again: begin to part from the others, for which there is a while, until
- * `latest` at most, before ddl_votes_free waits no longer. Once is enough. */
-void ddl_votes_part(ddl_comm *comm, ddl_deadline latest);
+/* Nothing waits here, nor will again: begin to close what is at NCCL. Until `latest` at most ddl_votes_free
+ * waits for that. Once is enough. */
+void ddl_votes_begin_close(ddl_comm *comm, ddl_deadline latest);
 
 /* At the end; nothing waits here. Thread: any, without the baton. */
 void ddl_votes_free(ddl_comm *comm);

@@ -127,7 +127,7 @@ bool ddl_votes_start(ddl_comm *comm, ddl_request *request)
         describe_moves(comm, task);
     bool taken = false;
     ddl_error error;
-    ddl_status status = votes->ops->start(votes->offload, &call, &taken, &error);
+    ddl_status status = votes->offloading.ops->start(votes->offloading.offload, &call, &taken, &error);
     if (status == DDL_OK && !taken)
         return false;
     request->stage = DDL_VOTE_RUNNING;
@@ -144,7 +144,7 @@ bool ddl_votes_finish(ddl_comm *comm)
     bool is_others = false;
     uint64_t nended = votes->nended;
     ddl_request *first = ddl_votes_request_of(ddl_list_first(&votes->requests));
-    ddl_status status = votes->ops->look(votes->offload, &nended, &is_others, &error);
+    ddl_status status = votes->offloading.ops->look(votes->offloading.offload, &nended, &is_others, &error);
     if (status != DDL_OK && is_others)
         ddl_votes_blame_others(comm, first, &error);
     else if (status != DDL_OK)

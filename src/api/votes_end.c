@@ -4,14 +4,8 @@
 #include "api/failure.h"
 #include "api/gpu.h"
 #include "api/turns.h"
-#include "base/log.h"
 
 #include <stdio.h>
-
-enum {
-    STOP_MS = 10000,
-    STOP_LATE_MS = 600 /* after a deadline: a cause has settled after 570 ms, waiters give up after 800 */
-};
 
 /* ---- out of time ---- */
 
@@ -34,7 +28,7 @@ void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request)
                           .witness = comm->rank,
                           .sequence = request->task.sequence };
     char who[160], where[32] = "";
-    int gpu = request->task.staging != NULL ? request->task.staging->gpu : votes->gpu;
+    int gpu = request->task.staging != NULL ? request->task.staging->gpu : votes->offloading.gpu;
     ddl_comm_describe(comm, comm->rank, who, sizeof who);
     if (gpu >= 0) /* else it is an earlier call that keeps one with buffers on the host */
         snprintf(where, sizeof where, "GPU %d: ", gpu);
@@ -57,9 +51,8 @@ void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request)
 
 void ddl_votes_abort(ddl_comm *comm)
 {
-    ddl_votes *votes = comm->votes;
-    if (votes != NULL && votes->offload != NULL)
-        votes->ops->abort(votes->offload);
+    if (comm->votes != NULL)
+        ddl_offloading_abort(&comm->votes->offloading);
 }
 
 static bool is_running(const ddl_votes *votes)
@@ -70,11 +63,11 @@ static bool is_running(const ddl_votes *votes)
 /* Beyond their deadlines waiters wait a little, and would not be told why. */
 static int64_t stop_limit(const ddl_comm *comm, int64_t limit_ns)
 {
+    const int64_t most_ns = DDL_OFFLOADING_STOP_LATE_MS * DDL_NS_PER_MS;
     DDL_LIST_FOR_EACH (link, &comm->in_flight) { /* of any kind: all end together */
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        int64_t late_ns = request->deadline < DDL_DEADLINE_NEVER - STOP_LATE_MS * DDL_NS_PER_MS
-                              ? request->deadline + STOP_LATE_MS * DDL_NS_PER_MS
-                              : DDL_DEADLINE_NEVER;
+        int64_t late_ns = request->deadline < DDL_DEADLINE_NEVER - most_ns ? request->deadline + most_ns
+                                                                           : DDL_DEADLINE_NEVER;
         if (late_ns < limit_ns)
             limit_ns = late_ns;
     }
@@ -87,11 +80,11 @@ bool ddl_votes_have_stopped(ddl_comm *comm, int64_t now_ns)
     if (!is_running(votes))
         return true;
     ddl_votes_abort(comm); /* again, where there was no thread for it */
-    if (votes->ops->settle(votes->offload, 0))
+    if (votes->offloading.ops->settle(votes->offloading.offload, 0))
         return true;
     if (votes->stop_ns == 0) { /* it may wait for all that is under way on the GPU, as it gives memory back */
         ddl_gpu_let_go(comm);
-        votes->stop_ns = now_ns + STOP_MS * DDL_NS_PER_MS;
+        votes->stop_ns = now_ns + DDL_OFFLOADING_STOP_MS * DDL_NS_PER_MS;
     }
     votes->stop_ns = stop_limit(comm, votes->stop_ns);
     return now_ns >= votes->stop_ns;
@@ -103,20 +96,19 @@ bool ddl_votes_cancel(ddl_comm *comm, int timeout_ms)
     bool stopped = true;
     if (votes == NULL)
         return true;
+    ddl_offloading *own = &votes->offloading;
     if (is_running(votes)) {
         ddl_gpu_let_go(comm);
-        ddl_votes_abort(comm);
-        stopped = votes->ops->settle(votes->offload, timeout_ms);
+        ddl_offloading_abort(own);
+        stopped = own->ops->settle(own->offload, timeout_ms);
     }
-    if (!stopped) { /* it is waited for no more, nor by those who copy on that GPU: that hangs */
-        votes->part_by = ddl_now_ns();
-        comm->world->hangs_until[votes->gpu] = ddl_deadline_in_ms(DDL_HANGS_MS);
+    if (!stopped) { /* who copies on that GPU does not wait for it either; nothing else goes to NCCL there in
+                       this process, as the turn is kept */
+        comm->world->hangs_until[own->gpu] = ddl_deadline_in_ms(DDL_HANGS_MS);
+        ddl_offloading_give_up_on(own, comm->pool->prefix);
+    } else if (votes->nwanted > 0) {
+        ddl_turn_give(own->gpu);
     }
-    if (!stopped) /* and nothing else goes to that GPU in this process: the turn is kept */
-        ddl_log(DDL_LOG_WARNING, "%s: GPU %d: NCCL does not stop; it may still write to buffers of its calls",
-                comm->pool->prefix, votes->gpu);
-    else if (votes->nwanted > 0)
-        ddl_turn_give(votes->gpu);
     votes->nwanted = 0;
     votes->nended = votes->nbegun;
     for (ddl_link *first; (first = ddl_list_first(&votes->requests)) != NULL;)

@@ -23,10 +23,9 @@ static void raise_device(ddl_comm *comm, const ddl_request *request, int culprit
 /* It was asked for, so there is no going on without it. */
 static void raise_unusable(ddl_comm *comm, const ddl_request *request, int culprit, const char *reason)
 {
-    char text[480];
-    snprintf(text, sizeof text,
-             "DDL_GPU=nccl, but NCCL cannot be used: %.340s; DDL_GPU=staged goes without it", reason);
-    raise_device(comm, request, culprit, text);
+    ddl_error error;
+    (void)ddl_offloading_unusable(&error, reason);
+    raise_device(comm, request, culprit, error.text);
 }
 
 static void raise_own(ddl_comm *comm, const ddl_request *request, const ddl_error *error)
@@ -57,7 +56,7 @@ static void end_errand(ddl_votes *votes)
 
 static ddl_status take_opened(ddl_votes *votes, ddl_error *err)
 {
-    const ddl_status status = ddl_errand_opened(votes->errand, &votes->offload, err);
+    const ddl_status status = ddl_errand_opened(votes->errand, &votes->offloading.offload, err);
     end_errand(votes);
     return status;
 }
@@ -72,8 +71,7 @@ static void go_without(ddl_comm *comm, ddl_log_level level, const char *reason)
         ddl_log(DDL_LOG_DEBUG, "%s: %s", comm->pool->prefix, error.text);
     votes->progress = DDL_OFFLOAD_UNUSABLE;
     end_errand(votes);
-    if (votes->offload != NULL) /* it has no calls yet, so what still goes on in it is no concern of theirs */
-        votes->ops->abort(votes->offload);
+    ddl_offloading_abort(&votes->offloading); /* it has no calls yet, so nobody waits for its end */
     ddl_log(level, "%s: calls on buffers of GPUs go through the hosts, as NCCL cannot be used: %s",
             comm->pool->prefix, reason);
 }
@@ -107,9 +105,9 @@ static ddl_status find(ddl_comm *comm, int gpu, ddl_error *err)
     }
     if (!ddl_errand_is_done(votes->errand))
         return is_too_late(comm) ? DDL_FAIL(err, DDL_ETIMEDOUT, "it is still being loaded") : DDL_OK;
-    DDL_TRY(ddl_errand_found(votes->errand, &votes->ops, &votes->facts[comm->rank], err));
+    DDL_TRY(ddl_errand_found(votes->errand, &votes->offloading.ops, &votes->facts[comm->rank], err));
     end_errand(votes);
-    votes->gpu = gpu;
+    votes->offloading.gpu = gpu;
     votes->progress = DDL_OFFLOAD_FOUND;
     return DDL_OK;
 }
@@ -172,7 +170,7 @@ static ddl_status make_id(ddl_comm *comm, const ddl_request *request, ddl_error 
 {
     ddl_votes *votes = comm->votes;
     if (votes->errand == NULL)
-        DDL_TRY(ddl_errand_name(votes->ops, votes->gpu, &votes->errand, err));
+        DDL_TRY(ddl_errand_name(votes->offloading.ops, votes->offloading.gpu, &votes->errand, err));
     if (!ddl_errand_is_done(votes->errand))
         return DDL_OK;
     ddl_status status = ddl_errand_named(votes->errand, votes->id, err);
@@ -193,8 +191,8 @@ static ddl_status name_it(ddl_comm *comm, const ddl_request *request, ddl_error 
         DDL_TRY(make_id(comm, request, err));
     if (!votes->has_id)
         return DDL_OK;
-    DDL_TRY(
-        ddl_errand_open(votes->ops, votes->gpu, votes->id, comm->rank, comm->nranks, &votes->errand, err));
+    DDL_TRY(ddl_errand_open(votes->offloading.ops, votes->offloading.gpu, votes->id, comm->rank, comm->nranks,
+                            &votes->errand, err));
     votes->progress = DDL_OFFLOAD_OPENING;
     return DDL_OK;
 }
@@ -207,7 +205,7 @@ static ddl_status open_it(ddl_comm *comm, const ddl_request *request, bool *is_o
         return DDL_OK;
     if (votes->errand != NULL)
         DDL_TRY(take_opened(votes, err));
-    DDL_TRY(votes->ops->look_at_opening(votes->offload, &is_open, is_others, err));
+    DDL_TRY(votes->offloading.ops->look_at_opening(votes->offloading.offload, &is_open, is_others, err));
     if (!is_open)
         return DDL_OK;
     votes->progress = DDL_OFFLOAD_AWAITING_OTHERS;
@@ -223,8 +221,7 @@ static void await_others(ddl_comm *comm)
     if (votes->is_optional && votes->nup < comm->nranks)
         return;
     votes->progress = DDL_OFFLOAD_USABLE;
-    ddl_log(DDL_LOG_DEBUG, "%s: calls on buffers of GPUs go to NCCL %u", comm->pool->prefix,
-            votes->facts[comm->rank].version);
+    ddl_offloading_tell_usable(comm->pool->prefix, &votes->facts[comm->rank]);
 }
 
 static void not_made(ddl_comm *comm, const ddl_request *request, bool is_others, const ddl_error *error)

@@ -8,6 +8,7 @@
 #define DDL_API_VOTES_STATE_H
 
 #include "api/errand.h"
+#include "api/offloading.h"
 #include "api/sampling.h"
 #include "api/votes.h"
 
@@ -44,10 +45,8 @@ struct ddl_votes {
     ddl_spoken *words;        /* of each rank, its own too, by ballot modulo DDL_VOTES_BALLOTS */
     ddl_offload_facts *facts; /* of each rank, as it said with its words for GPUs */
     ddl_offload_move *moves;
-    const struct ddl_offload_ops *ops;
-    ddl_offload *offload;
+    ddl_offloading offloading;
     ddl_errand *errand; /* what calls wait for, or NULL */
-    int gpu;            /* -1: no call could go there so far */
     ddl_offload_progress progress;
     int64_t begun_ns; /* when what it waits for, to be found or to come up, was begun */
     int nup;          /* ranks whose part has come up */
@@ -56,15 +55,13 @@ struct ddl_votes {
     bool has_id;
     uint8_t id[DDL_OFFLOAD_ID_BYTES];
     bool is_heard; /* something was that may let requests go on */
-    uint64_t turn; /* the number by which it asks for turns */
     int nwanted;   /* own words for GPUs whose calls have not ended: it has the turn */
     uint64_t nbegun, nended;
     int64_t ask_ns; /* when missing words are asked for; 0 */
     int64_t ask_after_ms;
-    uint64_t asked;       /* the oldest ballot that was not decided then */
-    int left_ticks;       /* since it was noticed that a rank has left */
-    int64_t stop_ns;      /* until when GPUs are waited for after a failure; 0 */
-    ddl_deadline part_by; /* how long NCCL has for the end of its communicator; 0: that was not begun */
+    uint64_t asked;  /* the oldest ballot that was not decided then */
+    int left_ticks;  /* since it was noticed that a rank has left */
+    int64_t stop_ns; /* until when GPUs are waited for after a failure; 0 */
 };
 
 static inline ddl_request *ddl_votes_request_of(ddl_link *link)

@@ -62,7 +62,7 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
     if (votes->progress == DDL_OFFLOAD_UNUSABLE || (votes->is_optional && has_waiting_stream(comm->world)))
         return HOST;
     if (request->is_empty) /* nothing of it is anywhere */
-        return votes->gpu >= 0 && ddl_votes_take_turn(votes, votes->gpu) ? GPU : HOST;
+        return votes->offloading.gpu >= 0 && ddl_votes_take_turn(votes, votes->offloading.gpu) ? GPU : HOST;
     if (task->staging == NULL || task->hold.latch != NULL || ddl_gpu_is_managed(task->in) ||
         ddl_gpu_is_managed(task->out) || (exchanges && task->shape.in_place))
         return HOST;
@@ -70,9 +70,9 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
         ddl_votes_find(comm, request, task->staging->gpu);
     if (votes->progress == DDL_OFFLOAD_FINDING)
         return NO_WORD;
-    if (votes->progress == DDL_OFFLOAD_UNUSABLE || votes->gpu != task->staging->gpu)
+    if (votes->progress == DDL_OFFLOAD_UNUSABLE || votes->offloading.gpu != task->staging->gpu)
         return HOST;
-    return ddl_votes_take_turn(votes, votes->gpu) ? GPU : HOST;
+    return ddl_votes_take_turn(votes, votes->offloading.gpu) ? GPU : HOST;
 }
 
 /* ---- saying ---- */
