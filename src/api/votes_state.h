@@ -19,10 +19,11 @@ enum { DDL_WORD_GPU = 2, DDL_WORD_HOST = 3, DDL_WORD_ID = 4, DDL_WORD_UP = 6 };
 
 enum { DDL_VOTES_BALLOTS = 64 /* whose words are kept */ };
 
-typedef struct ddl_spoken { /* by a rank, on a ballot */
-    uint64_t word;          /* twice the ballot, and 1 for DDL_WORD_GPU */
-    uint64_t sequence;      /* of its call */
-} ddl_spoken;
+typedef struct ddl_word { /* of a rank, on a ballot */
+    uint64_t ballot;      /* 0: it has said none here */
+    uint64_t sequence;    /* of its call */
+    bool for_gpu;         /* else its host performs that */
+} ddl_word;
 
 /* Of NCCL's communicator. From FINDING to OPENING there may be an errand, of the kind that the name says. */
 typedef enum ddl_offload_progress {
@@ -42,7 +43,7 @@ struct ddl_votes {
     uint64_t ncandidates;     /* calls that could be */
     uint64_t nballots;        /* calls that were */
     uint64_t ndecided;        /* the first so many of them, by all words */
-    ddl_spoken *words;        /* of each rank, its own too, by ballot modulo DDL_VOTES_BALLOTS */
+    ddl_word *words;          /* of each rank, its own too, by ballot modulo DDL_VOTES_BALLOTS */
     ddl_offload_facts *facts; /* of each rank, as it said with its words for GPUs */
     ddl_offload_move *moves;
     ddl_offloading offloading;

@@ -22,19 +22,29 @@ enum {
                        clock, as a process that stood still has not looked meanwhile */
 };
 
-typedef enum word { NO_WORD, HOST, GPU } word;
+typedef enum choice { NO_CHOICE, HOST, GPU } choice;
 
-static ddl_spoken *word_of(const ddl_comm *comm, int rank, uint64_t ballot)
+/* Where the word of a rank on this ballot is, or another one that has the same place. */
+static ddl_word *place_of(const ddl_comm *comm, int rank, uint64_t ballot)
 {
     return &comm->votes->words[(size_t)rank * DDL_VOTES_BALLOTS + ballot % DDL_VOTES_BALLOTS];
 }
 
-static word read_word(const ddl_comm *comm, int rank, uint64_t ballot)
+/* NULL: the rank has said none, as far as is known here. */
+static const ddl_word *word_of(const ddl_comm *comm, int rank, uint64_t ballot)
 {
-    uint64_t said = word_of(comm, rank, ballot)->word;
-    if (said / 2 != ballot)
-        return NO_WORD;
-    return said % 2 == 1 ? GPU : HOST;
+    const ddl_word *word = place_of(comm, rank, ballot);
+    return word->ballot == ballot ? word : NULL;
+}
+
+/* False: it is known already, or a later one that has its place. */
+static bool keep_word(ddl_comm *comm, int rank, ddl_word word)
+{
+    ddl_word *place = place_of(comm, rank, word.ballot);
+    if (word.ballot <= place->ballot)
+        return false;
+    *place = word;
+    return true;
 }
 
 /* ---- choosing ---- */
@@ -50,11 +60,11 @@ static bool has_waiting_stream(const ddl_world *world)
     return false;
 }
 
-/* Whether this rank can leave it to its GPU, and then does if all do; NO_WORD: that is not known yet, or it
+/* Whether this rank can leave it to its GPU, and then does if all do; NO_CHOICE: that is not known yet, or it
  * has failed. Managed memory is where the program touches it, and stays with copies. An alltoall in place
  * NCCL does not have, and the order of a stream is kept by copies alone: what NCCL does when it comes up or
  * is aborted may wait for the whole GPU, and so for a stream that waits for this call. */
-static word choose_word(ddl_comm *comm, const ddl_request *request)
+static choice choose(ddl_comm *comm, const ddl_request *request)
 {
     ddl_votes *votes = comm->votes;
     const ddl_task *task = &request->task;
@@ -69,7 +79,7 @@ static word choose_word(ddl_comm *comm, const ddl_request *request)
     if (votes->progress == DDL_OFFLOAD_FINDING)
         ddl_votes_find(comm, request, task->staging->gpu);
     if (votes->progress == DDL_OFFLOAD_FINDING)
-        return NO_WORD;
+        return NO_CHOICE;
     if (votes->progress == DDL_OFFLOAD_UNUSABLE || votes->offloading.gpu != task->staging->gpu)
         return HOST;
     return ddl_votes_take_turn(votes, votes->offloading.gpu) ? GPU : HOST;
@@ -101,7 +111,7 @@ static void say_word(ddl_comm *comm, int peer, uint64_t ballot, uint32_t flags, 
 {
     uint8_t bytes[WORD_BYTES] = { 0 };
     const ddl_offload_facts *facts = &comm->votes->facts[comm->rank];
-    bool is_gpu = read_word(comm, comm->rank, ballot) == GPU;
+    const bool is_gpu = word_of(comm, comm->rank, ballot)->for_gpu;
     frame.piece = is_gpu ? DDL_WORD_GPU : DDL_WORD_HOST;
     ddl_put_u64(bytes, ballot);
     ddl_put_u32(bytes + 8, flags | (is_gpu && facts->shares_gpu ? WORD_SHARES_GPU : 0));
@@ -117,19 +127,18 @@ static void say_word(ddl_comm *comm, int peer, uint64_t ballot, uint32_t flags, 
 static void check_same_call(ddl_comm *comm, int peer, uint64_t ballot)
 {
     int low = comm->rank < peer ? comm->rank : peer, high = comm->rank < peer ? peer : comm->rank;
-    uint64_t of_low = word_of(comm, low, ballot)->sequence, of_high = word_of(comm, high, ballot)->sequence;
-    if (read_word(comm, low, ballot) == NO_WORD || read_word(comm, high, ballot) == NO_WORD ||
-        of_low == of_high)
+    const ddl_word *of_low = word_of(comm, low, ballot), *of_high = word_of(comm, high, ballot);
+    if (of_low == NULL || of_high == NULL || of_low->sequence == of_high->sequence)
         return;
     char one[160], other[160];
     ddl_notice notice = { .code = DDL_EMISMATCH, .culprit = high, .witness = low };
-    notice.sequence = of_low < of_high ? of_low : of_high;
+    notice.sequence = of_low->sequence < of_high->sequence ? of_low->sequence : of_high->sequence;
     snprintf(
         notice.text, sizeof notice.text,
         "call %llu of %.120s meets call %llu of %.120s: one of them has called something else before; every "
         "rank must make the same calls",
-        (unsigned long long)of_low, ddl_comm_describe(comm, low, one, sizeof one),
-        (unsigned long long)of_high, ddl_comm_describe(comm, high, other, sizeof other));
+        (unsigned long long)of_low->sequence, ddl_comm_describe(comm, low, one, sizeof one),
+        (unsigned long long)of_high->sequence, ddl_comm_describe(comm, high, other, sizeof other));
     ddl_failure_raise(comm, &notice);
 }
 
@@ -137,14 +146,13 @@ static void check_same_call(ddl_comm *comm, int peer, uint64_t ballot)
 static bool put_to_vote(ddl_comm *comm, ddl_request *request)
 {
     ddl_votes *votes = comm->votes;
-    word chosen = choose_word(comm, request);
-    if (chosen == NO_WORD)
+    const choice chosen = choose(comm, request);
+    if (chosen == NO_CHOICE)
         return false;
     request->ballot = ++votes->nballots;
     request->stage = DDL_VOTE_OPEN;
     request->task.shape.post_bytes = 0; /* whoever goes by a board does so in the order of calls */
-    *word_of(comm, comm->rank, request->ballot) =
-        (ddl_spoken){ 2 * request->ballot + (chosen == GPU), request->task.sequence };
+    (void)keep_word(comm, comm->rank, (ddl_word){ request->ballot, request->task.sequence, chosen == GPU });
     say_word(comm, -1, request->ballot, 0,
              ddl_votes_frame_about(comm, request->task.sequence, &request->task.signature));
     for (int rank = 0; rank < comm->nranks && !ddl_failure_is_known(comm); rank++)
@@ -192,17 +200,17 @@ static void decide(ddl_comm *comm)
         if (request->stage != DDL_VOTE_OPEN)
             continue;
         for (int rank = 0; rank < comm->nranks; rank++) {
-            word said = read_word(comm, rank, request->ballot);
-            if (said == NO_WORD)
+            const ddl_word *word = word_of(comm, rank, request->ballot);
+            if (word == NULL)
                 return;
-            is_gpu = is_gpu && said == GPU;
+            is_gpu = is_gpu && word->for_gpu;
         }
         votes->ndecided++;
         DDL_ASSERT(request->ballot == votes->ndecided);
         request->stage = is_gpu ? DDL_VOTE_GPU : DDL_VOTE_HOST;
         if (votes->is_optional)
             ddl_sampling_decided(&votes->sampling, request->candidate, is_gpu, BESIDE);
-        if (!is_gpu && read_word(comm, comm->rank, request->ballot) == GPU)
+        if (!is_gpu && word_of(comm, comm->rank, request->ballot)->for_gpu)
             ddl_votes_give_turn(votes);
     }
 }
@@ -230,9 +238,7 @@ static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const ui
     ddl_votes *votes = comm->votes;
     uint64_t ballot = ddl_get_u64(bytes);
     uint32_t flags = ddl_get_u32(bytes + 8);
-    ddl_spoken *place = word_of(comm, peer, ballot);
-    if (ballot > place->word / 2) {
-        *place = (ddl_spoken){ 2 * ballot + (frame->piece == DDL_WORD_GPU), frame->sequence };
+    if (keep_word(comm, peer, (ddl_word){ ballot, frame->sequence, frame->piece == DDL_WORD_GPU })) {
         votes->is_heard = true;
         check_same_call(comm, peer, ballot);
     }
@@ -241,7 +247,7 @@ static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const ui
         votes->facts[peer].shares_gpu = (flags & WORD_SHARES_GPU) != 0;
         memcpy(votes->facts[peer].gpu_id, bytes + 16, DDL_GPU_ID_BYTES);
     }
-    if ((flags & WORD_IS_QUESTION) != 0 && read_word(comm, comm->rank, ballot) != NO_WORD)
+    if ((flags & WORD_IS_QUESTION) != 0 && word_of(comm, comm->rank, ballot) != NULL)
         say_word(comm, peer, ballot, 0, ddl_votes_frame_about(comm, frame->sequence, &frame->signature));
 }
 
@@ -306,7 +312,7 @@ void ddl_votes_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view 
 static void ask(ddl_comm *comm, const ddl_request *request)
 {
     for (int rank = 0; rank < comm->nranks; rank++)
-        if (read_word(comm, rank, request->ballot) == NO_WORD)
+        if (word_of(comm, rank, request->ballot) == NULL)
             say_word(comm, rank, request->ballot, WORD_IS_QUESTION,
                      ddl_votes_frame_about(comm, request->task.sequence, &request->task.signature));
 }
@@ -342,6 +348,6 @@ void ddl_votes_visit_pending(const ddl_comm *comm, const ddl_request *request,
     uint64_t ballot = request->stage == DDL_VOTE_OPEN ? request->ballot : votes->ndecided + 1;
     for (int rank = 0; rank < comm->nranks; rank++)
         if (rank != comm->rank &&
-            (is_decided ? votes->left_ticks == LEFT_TICKS : read_word(comm, rank, ballot) == NO_WORD))
+            (is_decided ? votes->left_ticks == LEFT_TICKS : word_of(comm, rank, ballot) == NULL))
             visit(arg, rank, false);
 }
