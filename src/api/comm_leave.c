@@ -126,7 +126,7 @@ ddl_status ddl_comm_destroy(ddl_comm *comm, ddl_deadline deadline, ddl_error *er
 /* Whether it has posted, and others may not have read it; or is about to, behind a vote. */
 static bool is_on_board(const ddl_request *request)
 {
-    const bool waits_for_vote = request->stage == DDL_VOTE_WAITS || request->stage == DDL_VOTE_HOST;
+    const bool waits_for_vote = request->vote.stage == DDL_VOTE_WAITS || request->vote.stage == DDL_VOTE_HOST;
     return ddl_link_linked(&request->task.post.link) ||
            (waits_for_vote && request->task.shape.post_bytes > 0);
 }

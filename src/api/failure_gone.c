@@ -117,7 +117,7 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
             return;
         gone = late >= 0 ? late : gone;
     }
-    bool is_inside = request->stage > DDL_VOTE_OPEN || ddl_backend_is_halfway(&request->task);
+    bool is_inside = request->vote.stage > DDL_VOTE_OPEN || ddl_backend_is_halfway(&request->task);
     raise_lost(comm, gone, 0, is_inside ? LEFT_INSIDE : LEFT);
 }
 

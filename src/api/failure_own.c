@@ -6,7 +6,7 @@ const ddl_request *ddl_failure_find_collective(const ddl_comm *comm, uint64_t se
     DDL_LIST_FOR_EACH (link, ddl_table_row(&comm->by_sequence, sequence)) {
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, by_sequence.link);
         if (ddl_request_is_collective(request) && request->task.sequence == sequence &&
-            (ddl_task_is_running(&request->task) || request->stage != DDL_VOTE_NONE))
+            (ddl_task_is_running(&request->task) || request->vote.stage != DDL_VOTE_NOT_VOTED))
             return request;
     }
     return NULL;

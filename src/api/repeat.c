@@ -53,7 +53,7 @@ static void leave_room(ddl_comm *comm, ddl_request *request)
 /* Candidates for votes are counted, by all ranks alike: one that is repeated would not be. */
 bool ddl_repeat_keep(ddl_comm *comm, const ddl_call *call, ddl_request *request, ddl_plan *plan)
 {
-    if (request->candidate != 0 || plan == NULL || request->status != DDL_OK || call->staging != NULL ||
+    if (request->vote.candidate != 0 || plan == NULL || request->status != DDL_OK || call->staging != NULL ||
         call->counts != NULL || call->as != 0)
         return false;
     ddl_repeat *repeat = &comm->repeats[call->collective];

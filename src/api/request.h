@@ -36,16 +36,23 @@ typedef struct ddl_request_pool { /* of one communicator */
  * the process exits. */
 #define DDL_REQUEST_EXITED "this process is exiting; call before main returns, or before exit is called"
 
-/* Of a call that may go to GPUs (votes.h): this rank has said no word yet; others' words are missing; it goes
- * by hosts; by GPUs, when it is its turn; it runs there. */
-typedef enum ddl_vote {
-    DDL_VOTE_NONE,
-    DDL_VOTE_WAITS,
-    DDL_VOTE_OPEN,
-    DDL_VOTE_HOST,
-    DDL_VOTE_GPU,
-    DDL_VOTE_RUNNING
-} ddl_vote;
+/* Of a call that may go to GPUs (votes.h). */
+typedef enum ddl_vote_stage {
+    DDL_VOTE_NOT_VOTED, /* it is not put to the vote, or this is over */
+    DDL_VOTE_WAITS,     /* this rank has said no word on it yet */
+    DDL_VOTE_OPEN,      /* it has; words of others are missing */
+    DDL_VOTE_HOST,      /* it goes by hosts */
+    DDL_VOTE_GPU,       /* it goes by GPUs, when it is its turn */
+    DDL_VOTE_RUNNING    /* GPUs have begun it */
+} ddl_vote_stage;
+
+typedef struct ddl_request_vote {
+    ddl_link link; /* in its communicator's votes, while the stage is another than DDL_VOTE_NOT_VOTED */
+    ddl_vote_stage stage;
+    uint64_t candidate; /* among the calls that could be put to the vote; 0: it could not */
+    uint64_t ballot;    /* among those that were */
+    uint64_t number;    /* among those that GPUs have begun */
+} ddl_request_vote;
 
 struct ddl_request {
     ddl_link link;             /* in comm->in_flight, or in the pool */
@@ -66,18 +73,14 @@ struct ddl_request {
     int64_t timeout_ms;
     const char *limit;     /* what set that, for messages */
     ddl_deadline stuck_by; /* whose tests could not drive since the deadline gives up then; 0: they could */
-    ddl_link vote;         /* while its stage is another than DDL_VOTE_NONE */
-    ddl_vote stage;
-    bool is_large;      /* worth a vote where nobody asks for it */
-    bool is_empty;      /* this rank has no element in it */
-    uint64_t candidate; /* among the calls that could be put to the vote; 0: it could not */
-    uint64_t ballot;    /* among those that were */
-    uint64_t number;    /* among those that GPUs have begun */
-    bool told;          /* peers know that this rank is in the operation */
-    bool is_late;       /* issued when the program had been told why the communicator has failed */
-    ddl_status status;  /* valid once done */
-    bool root_cause;    /* failed with pool->cause, rather than after it */
-    atomic_bool done;   /* stored with release by the holder after everything else; loaded by waiters */
+    ddl_request_vote vote;
+    bool is_large;     /* worth a vote where nobody asks for it */
+    bool is_empty;     /* this rank has no element in it */
+    bool told;         /* peers know that this rank is in the operation */
+    bool is_late;      /* issued when the program had been told why the communicator has failed */
+    ddl_status status; /* valid once done */
+    bool root_cause;   /* failed with pool->cause, rather than after it */
+    atomic_bool done;  /* stored with release by the holder after everything else; loaded by waiters */
 };
 
 /* With so many requests for a start. NULL: no memory. */

@@ -109,7 +109,7 @@ static bool is_behind(const ddl_votes *votes, const ddl_request *request)
     if (!votes->is_optional || request->task.shape.post_bytes == 0)
         return false;
     DDL_LIST_FOR_EACH (link, &votes->requests) {
-        ddl_vote stage = ddl_votes_request_of(link)->stage;
+        ddl_vote_stage stage = ddl_votes_request_of(link)->vote.stage;
         if (stage == DDL_VOTE_WAITS || stage == DDL_VOTE_HOST)
             return true;
     }
@@ -123,8 +123,8 @@ bool ddl_votes_begin(ddl_comm *comm, ddl_request *request)
         return false;
     bool is_first = ddl_list_empty(&votes->requests);
     if (is_candidate(comm, request)) {
-        request->candidate = ++votes->ncandidates;
-        if (is_first && ddl_sampling_of(&votes->sampling, request->candidate, true) == DDL_SAMPLED_OUT)
+        request->vote.candidate = ++votes->ncandidates;
+        if (is_first && ddl_sampling_of(&votes->sampling, request->vote.candidate, true) == DDL_SAMPLED_OUT)
             return false;
     } else if (!is_behind(votes, request)) {
         return false;
@@ -133,8 +133,8 @@ bool ddl_votes_begin(ddl_comm *comm, ddl_request *request)
         return true;
     if (is_first)
         ddl_list_append(&comm->world->voting, &comm->voting);
-    request->stage = DDL_VOTE_WAITS;
-    ddl_list_append(&votes->requests, &request->vote);
+    request->vote.stage = DDL_VOTE_WAITS;
+    ddl_list_append(&votes->requests, &request->vote.link);
     votes->is_heard = true;
     comm->world->posts_held = true; /* who is lost meanwhile would have this list walked inside this walk */
     ddl_votes_vote(comm);
@@ -144,8 +144,8 @@ bool ddl_votes_begin(ddl_comm *comm, ddl_request *request)
 
 void ddl_votes_leave(ddl_comm *comm, ddl_request *request)
 {
-    ddl_list_remove(&request->vote);
-    request->stage = DDL_VOTE_NONE;
+    ddl_list_remove(&request->vote.link);
+    request->vote.stage = DDL_VOTE_NOT_VOTED;
     if (ddl_list_empty(&comm->votes->requests))
         ddl_list_remove(&comm->voting);
 }
@@ -158,11 +158,11 @@ static bool go_on(ddl_comm *comm)
         ddl_request *request = ddl_votes_request_of(link);
         if (ddl_failure_is_known(comm))
             return true;
-        if (request->stage == DDL_VOTE_HOST) {
+        if (request->vote.stage == DDL_VOTE_HOST) {
             ddl_votes_leave(comm, request);
             ddl_issue_begin(request);
             moved = true;
-        } else if (request->stage == DDL_VOTE_GPU && in_turn) {
+        } else if (request->vote.stage == DDL_VOTE_GPU && in_turn) {
             in_turn = ddl_votes_make(comm, request, &moved) && ddl_votes_start(comm, request);
             moved = moved || in_turn;
             if (comm->votes->progress == DDL_OFFLOAD_UNUSABLE) {

@@ -130,8 +130,8 @@ bool ddl_votes_start(ddl_comm *comm, ddl_request *request)
     ddl_status status = votes->offloading.ops->start(votes->offloading.offload, &call, &taken, &error);
     if (status == DDL_OK && !taken)
         return false;
-    request->stage = DDL_VOTE_RUNNING;
-    request->number = votes->nbegun++;
+    request->vote.stage = DDL_VOTE_RUNNING;
+    request->vote.number = votes->nbegun++;
     if (status != DDL_OK) /* a part of it may be under way */
         ddl_issue_fail(request, &error);
     return true;
@@ -153,7 +153,8 @@ bool ddl_votes_finish(ddl_comm *comm)
     votes->nended = nended;
     DDL_LIST_FOR_EACH (link, &votes->requests) {
         ddl_request *request = ddl_votes_request_of(link);
-        if (ddl_failure_is_known(comm) || request->stage != DDL_VOTE_RUNNING || request->number >= nended)
+        if (ddl_failure_is_known(comm) || request->vote.stage != DDL_VOTE_RUNNING ||
+            request->vote.number >= nended)
             break;
         ddl_votes_leave(comm, request);
         ddl_votes_give_turn(votes);

@@ -16,7 +16,8 @@ static bool is_on_errand(const ddl_votes *votes)
 
 bool ddl_votes_is_stuck(const ddl_comm *comm, const ddl_request *request)
 {
-    return request->stage > DDL_VOTE_OPEN || (request->stage == DDL_VOTE_WAITS && is_on_errand(comm->votes));
+    return request->vote.stage > DDL_VOTE_OPEN ||
+           (request->vote.stage == DDL_VOTE_WAITS && is_on_errand(comm->votes));
 }
 
 void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request)

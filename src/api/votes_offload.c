@@ -85,8 +85,8 @@ static bool is_too_late(const ddl_comm *comm)
         return false;
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
-        const bool waits =
-            request->stage != DDL_VOTE_NONE || request->task.signature.collective == DDL_SIGNATURE_FREE;
+        const bool waits = request->vote.stage != DDL_VOTE_NOT_VOTED ||
+                           request->task.signature.collective == DDL_SIGNATURE_FREE;
         const int64_t waited_ms = (now_ns - request->issued_ns) / DDL_NS_PER_MS;
         if (waits && request->issued_ns != 0 && waited_ms > request->timeout_ms / 4 * 3)
             return true;

@@ -67,7 +67,7 @@ struct ddl_votes {
 
 static inline ddl_request *ddl_votes_request_of(ddl_link *link)
 {
-    return DDL_CONTAINER(link, ddl_request, vote);
+    return DDL_CONTAINER(link, ddl_request, vote.link);
 }
 
 /* It is named or opened, or others are awaited. */

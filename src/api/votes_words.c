@@ -149,14 +149,15 @@ static bool put_to_vote(ddl_comm *comm, ddl_request *request)
     const choice chosen = choose(comm, request);
     if (chosen == NO_CHOICE)
         return false;
-    request->ballot = ++votes->nballots;
-    request->stage = DDL_VOTE_OPEN;
+    request->vote.ballot = ++votes->nballots;
+    request->vote.stage = DDL_VOTE_OPEN;
     request->task.shape.post_bytes = 0; /* whoever goes by a board does so in the order of calls */
-    (void)keep_word(comm, comm->rank, (ddl_word){ request->ballot, request->task.sequence, chosen == GPU });
-    say_word(comm, -1, request->ballot, 0,
+    (void)keep_word(comm, comm->rank,
+                    (ddl_word){ request->vote.ballot, request->task.sequence, chosen == GPU });
+    say_word(comm, -1, request->vote.ballot, 0,
              ddl_votes_frame_about(comm, request->task.sequence, &request->task.signature));
     for (int rank = 0; rank < comm->nranks && !ddl_failure_is_known(comm); rank++)
-        check_same_call(comm, rank, request->ballot);
+        check_same_call(comm, rank, request->vote.ballot);
     return true;
 }
 
@@ -172,15 +173,16 @@ static void say_next(ddl_comm *comm)
     ddl_votes *votes = comm->votes;
     DDL_LIST_FOR_EACH (link, &votes->requests) {
         ddl_request *request = ddl_votes_request_of(link);
-        if (request->stage != DDL_VOTE_WAITS)
+        if (request->vote.stage != DDL_VOTE_WAITS)
             continue;
-        ddl_sampled sampled = request->candidate == 0 ? DDL_SAMPLED_OUT
-                                                      : ddl_sampling_of(&votes->sampling, request->candidate,
-                                                                        votes->nballots == votes->ndecided);
+        ddl_sampled sampled = request->vote.candidate == 0
+                                  ? DDL_SAMPLED_OUT
+                                  : ddl_sampling_of(&votes->sampling, request->vote.candidate,
+                                                    votes->nballots == votes->ndecided);
         if (sampled == DDL_SAMPLED_OPEN)
             return;
         if (sampled == DDL_SAMPLED_OUT)
-            request->stage = DDL_VOTE_HOST;
+            request->vote.stage = DDL_VOTE_HOST;
         else if (votes->nballots == votes->ndecided + BESIDE || !put_to_vote(comm, request))
             return;
         if (ddl_failure_is_known(comm))
@@ -195,22 +197,22 @@ static void decide(ddl_comm *comm)
     DDL_LIST_FOR_EACH (link, &votes->requests) {
         ddl_request *request = ddl_votes_request_of(link);
         bool is_gpu = true;
-        if (request->stage == DDL_VOTE_WAITS)
+        if (request->vote.stage == DDL_VOTE_WAITS)
             return;
-        if (request->stage != DDL_VOTE_OPEN)
+        if (request->vote.stage != DDL_VOTE_OPEN)
             continue;
         for (int rank = 0; rank < comm->nranks; rank++) {
-            const ddl_word *word = word_of(comm, rank, request->ballot);
+            const ddl_word *word = word_of(comm, rank, request->vote.ballot);
             if (word == NULL)
                 return;
             is_gpu = is_gpu && word->for_gpu;
         }
         votes->ndecided++;
-        DDL_ASSERT(request->ballot == votes->ndecided);
-        request->stage = is_gpu ? DDL_VOTE_GPU : DDL_VOTE_HOST;
+        DDL_ASSERT(request->vote.ballot == votes->ndecided);
+        request->vote.stage = is_gpu ? DDL_VOTE_GPU : DDL_VOTE_HOST;
         if (votes->is_optional)
-            ddl_sampling_decided(&votes->sampling, request->candidate, is_gpu, BESIDE);
-        if (!is_gpu && word_of(comm, comm->rank, request->ballot)->for_gpu)
+            ddl_sampling_decided(&votes->sampling, request->vote.candidate, is_gpu, BESIDE);
+        if (!is_gpu && word_of(comm, comm->rank, request->vote.ballot)->for_gpu)
             ddl_votes_give_turn(votes);
     }
 }
@@ -312,8 +314,8 @@ void ddl_votes_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view 
 static void ask(ddl_comm *comm, const ddl_request *request)
 {
     for (int rank = 0; rank < comm->nranks; rank++)
-        if (word_of(comm, rank, request->ballot) == NULL)
-            say_word(comm, rank, request->ballot, WORD_IS_QUESTION,
+        if (word_of(comm, rank, request->vote.ballot) == NULL)
+            say_word(comm, rank, request->vote.ballot, WORD_IS_QUESTION,
                      ddl_votes_frame_about(comm, request->task.sequence, &request->task.signature));
 }
 
@@ -331,7 +333,7 @@ void ddl_votes_tick(ddl_comm *comm, int64_t now_ns)
         return;
     } else {
         DDL_LIST_FOR_EACH (link, &votes->requests)
-            if (ddl_votes_request_of(link)->stage == DDL_VOTE_OPEN)
+            if (ddl_votes_request_of(link)->vote.stage == DDL_VOTE_OPEN)
                 ask(comm, ddl_votes_request_of(link));
         votes->ask_after_ms = 2 * votes->ask_after_ms < ASK_MOST_MS ? 2 * votes->ask_after_ms : ASK_MOST_MS;
     }
@@ -341,11 +343,11 @@ void ddl_votes_tick(ddl_comm *comm, int64_t now_ns)
 void ddl_votes_visit_pending(const ddl_comm *comm, const ddl_request *request,
                              void (*visit)(void *arg, int rank, bool outgoing), void *arg)
 {
-    if (request->stage == DDL_VOTE_NONE)
+    if (request->vote.stage == DDL_VOTE_NOT_VOTED)
         return;
     const ddl_votes *votes = comm->votes;
-    bool is_decided = request->stage > DDL_VOTE_OPEN; /* its words may be overwritten */
-    uint64_t ballot = request->stage == DDL_VOTE_OPEN ? request->ballot : votes->ndecided + 1;
+    bool is_decided = request->vote.stage > DDL_VOTE_OPEN; /* its words may be overwritten */
+    uint64_t ballot = request->vote.stage == DDL_VOTE_OPEN ? request->vote.ballot : votes->ndecided + 1;
     for (int rank = 0; rank < comm->nranks; rank++)
         if (rank != comm->rank &&
             (is_decided ? votes->left_ticks == LEFT_TICKS : word_of(comm, rank, ballot) == NULL))
