@@ -51,7 +51,7 @@ void ddl_failure_pass_on(ddl_comm *comm, int peer, uint64_t sequence, const ddl_
                                               is_in ? signature : &nothing);
     ddl_view known = sightings(comm, sequence, bytes);
     enter.number = 1; /* who knows more says so, unasked */
-    enter.piece = is_in ? 0 : DDL_ENTER_PASSED_ON;
+    enter.piece = is_in ? DDL_ENTER_IN : DDL_ENTER_PASSED_ON;
     (void)was_told(comm, sequence);
     for (int rank = 0; rank < comm->nranks; rank++) {
         if (!ddl_failure_is_told(comm, peer, rank))

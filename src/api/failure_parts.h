@@ -8,13 +8,6 @@
 
 #include "api/failure.h"
 
-/* In the piece of an enter frame of a message: from which of its ends that comes. */
-enum { DDL_ENTER_FROM_SENDER, DDL_ENTER_FROM_RECEIVER };
-
-/* In the piece of an enter frame of a collective: its sender says nothing of itself; it was in the operation,
- * but knows no more how. What is between them is in votes_state.h. */
-enum { DDL_ENTER_PASSED_ON = 1, DDL_ENTER_FORGOTTEN = 5 };
-
 static inline bool ddl_failure_is_from_receiver(const ddl_frame *frame)
 {
     return ddl_frame_is_from_receiver(frame->type) ||

@@ -131,7 +131,7 @@ static void say_up(ddl_comm *comm, const ddl_request *request, bool is_up)
 {
     const uint8_t byte = is_up ? 1 : 0;
     ddl_frame frame = ddl_votes_frame_about(comm, request->task.sequence, &request->task.signature);
-    frame.piece = DDL_WORD_UP;
+    frame.piece = DDL_ENTER_NCCL_UP;
     ddl_votes_tell(comm, -1, frame, (ddl_view){ &byte, 1 });
 }
 
@@ -179,7 +179,7 @@ static ddl_status make_id(ddl_comm *comm, const ddl_request *request, ddl_error 
         return status;
     votes->has_id = true;
     ddl_frame frame = ddl_votes_frame_about(comm, request->task.sequence, &request->task.signature);
-    frame.piece = DDL_WORD_ID;
+    frame.piece = DDL_ENTER_NCCL_ID;
     ddl_votes_tell(comm, -1, frame, (ddl_view){ votes->id, sizeof votes->id });
     return DDL_OK;
 }

@@ -12,11 +12,6 @@
 #include "api/sampling.h"
 #include "api/votes.h"
 
-/* In the piece of an enter frame of a collective (1 and 5 are in failure_parts.h): the sender leaves this
- * call to its GPU if all do; it performs it on its host; what names NCCL's communicator, from rank 0;
- * whether the sender's part of that has come up, where hosts go on without. */
-enum { DDL_WORD_GPU = 2, DDL_WORD_HOST = 3, DDL_WORD_ID = 4, DDL_WORD_UP = 6 };
-
 enum { DDL_VOTES_BALLOTS = 64 /* whose words are kept */ };
 
 typedef struct ddl_word { /* of a rank, on a ballot */

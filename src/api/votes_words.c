@@ -112,7 +112,7 @@ static void say_word(ddl_comm *comm, int peer, uint64_t ballot, uint32_t flags, 
     uint8_t bytes[WORD_BYTES] = { 0 };
     const ddl_offload_facts *facts = &comm->votes->facts[comm->rank];
     const bool is_gpu = word_of(comm, comm->rank, ballot)->for_gpu;
-    frame.piece = is_gpu ? DDL_WORD_GPU : DDL_WORD_HOST;
+    frame.piece = is_gpu ? DDL_ENTER_VOTE_GPU : DDL_ENTER_VOTE_HOST;
     ddl_put_u64(bytes, ballot);
     ddl_put_u32(bytes + 8, flags | (is_gpu && facts->shares_gpu ? WORD_SHARES_GPU : 0));
     if (is_gpu) {
@@ -232,7 +232,7 @@ void ddl_votes_vote(ddl_comm *comm)
 bool ddl_votes_is_word(const ddl_frame *frame)
 {
     return frame->type == DDL_FRAME_ENTER && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE &&
-           ((frame->piece >= DDL_WORD_GPU && frame->piece <= DDL_WORD_ID) || frame->piece == DDL_WORD_UP);
+           ddl_enter_is_about_nccl(frame->piece);
 }
 
 static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const uint8_t *bytes)
@@ -240,11 +240,11 @@ static void take_word(ddl_comm *comm, int peer, const ddl_frame *frame, const ui
     ddl_votes *votes = comm->votes;
     uint64_t ballot = ddl_get_u64(bytes);
     uint32_t flags = ddl_get_u32(bytes + 8);
-    if (keep_word(comm, peer, (ddl_word){ ballot, frame->sequence, frame->piece == DDL_WORD_GPU })) {
+    if (keep_word(comm, peer, (ddl_word){ ballot, frame->sequence, frame->piece == DDL_ENTER_VOTE_GPU })) {
         votes->is_heard = true;
         check_same_call(comm, peer, ballot);
     }
-    if (frame->piece == DDL_WORD_GPU) {
+    if (frame->piece == DDL_ENTER_VOTE_GPU) {
         votes->facts[peer].version = ddl_get_u32(bytes + 12);
         votes->facts[peer].shares_gpu = (flags & WORD_SHARES_GPU) != 0;
         memcpy(votes->facts[peer].gpu_id, bytes + 16, DDL_GPU_ID_BYTES);
@@ -279,9 +279,9 @@ static uint8_t first_byte(ddl_view payload)
 
 static bool is_sound(const ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view payload)
 {
-    if (frame->piece == DDL_WORD_ID)
+    if (frame->piece == DDL_ENTER_NCCL_ID)
         return payload.bytes == DDL_OFFLOAD_ID_BYTES;
-    if (frame->piece == DDL_WORD_UP)
+    if (frame->piece == DDL_ENTER_NCCL_UP)
         return payload.bytes == 1 && first_byte(payload) <= 1 && !comm->votes->has_spoken[peer];
     if (payload.bytes != WORD_BYTES)
         return false;
@@ -300,9 +300,9 @@ void ddl_votes_heard(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_view 
         snprintf(notice.text, sizeof notice.text, "%s sent a malformed word about NCCL",
                  ddl_comm_describe(comm, peer, who, sizeof who));
         ddl_failure_raise(comm, &notice);
-    } else if (frame->piece == DDL_WORD_ID) {
+    } else if (frame->piece == DDL_ENTER_NCCL_ID) {
         take_id(comm, peer, payload);
-    } else if (frame->piece == DDL_WORD_UP) {
+    } else if (frame->piece == DDL_ENTER_NCCL_UP) {
         take_up(comm->votes, peer, first_byte(payload) != 0);
     } else if (!DDL_FAILPOINT("votes.word")) { /* as if it came before there was this communicator */
         take_word(comm, peer, frame, payload.data);

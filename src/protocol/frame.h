@@ -32,9 +32,9 @@ typedef enum ddl_frame_type {
     DDL_FRAME_GRANT,     /* the receive of this key is posted: send it as bulk */
     DDL_FRAME_BULK,      /* a granted message */
     DDL_FRAME_CREDIT,    /* nothing but the credit field */
-    DDL_FRAME_ENTER,   /* the sender is in the operation of this sequence and signature; the payload, if any,
-                          says   who else is (sightings.h) */
-    DDL_FRAME_ABORT,   /* the sender's communicator failed; the payload says why (notice.h) */
+    DDL_FRAME_ENTER, /* the sender is in the operation of this sequence and signature, or what else the piece
+                        says (ddl_enter_kind) */
+    DDL_FRAME_ABORT, /* the sender's communicator failed; the payload says why (notice.h) */
     DDL_FRAME_GOODBYE, /* the sender will send nothing more */
     DDL_FRAME_AGREE,   /* who is left of a communicator that failed; the payload is for agreement.h */
     DDL_FRAME_OFFER,   /* the message lies in the sender's heap: take its pages from there */
@@ -47,6 +47,21 @@ typedef enum ddl_frame_type {
     DDL_FRAME_WIDENED, /* the sender listens to the further connections, which were made late */
     DDL_FRAME_TYPES
 } ddl_frame_type;
+
+/* In the piece of an enter frame of a collective: what its sender says. Of the first two the payload, if any,
+ * says who else is in the operation (sightings.h). */
+typedef enum ddl_enter_kind {
+    DDL_ENTER_IN = 0,        /* it is in the operation */
+    DDL_ENTER_PASSED_ON = 1, /* it passes on who else is, and says nothing of itself */
+    DDL_ENTER_VOTE_GPU = 2,  /* it leaves this call to its GPU if all do */
+    DDL_ENTER_VOTE_HOST = 3, /* its host performs this call */
+    DDL_ENTER_NCCL_ID = 4,   /* rank 0: this names NCCL's communicator */
+    DDL_ENTER_FORGOTTEN = 5, /* it was in the operation, but knows no more how */
+    DDL_ENTER_NCCL_UP = 6 /* whether its part of NCCL's communicator has come up, where hosts go on without */
+} ddl_enter_kind;
+
+/* In the piece of an enter frame of a message: from which of its ends that comes. */
+enum { DDL_ENTER_FROM_SENDER, DDL_ENTER_FROM_RECEIVER };
 
 /* No communicator gets so far, nor an operation: what says so is not what a rank has written. */
 #define DDL_FRAME_SEQUENCE_LIMIT (UINT64_C(1) << 62)
@@ -81,6 +96,20 @@ static inline bool ddl_frame_is_from_receiver(uint8_t type)
 static inline bool ddl_frame_is_about_memory(uint8_t type)
 {
     return (type >= DDL_FRAME_OFFER && type <= DDL_FRAME_REST) || type == DDL_FRAME_SOURCE;
+}
+
+/* Whether an enter frame of a collective with this piece is a word about NCCL, with a payload of its own. */
+static inline bool ddl_enter_is_about_nccl(uint32_t piece)
+{
+    switch (piece) {
+    case DDL_ENTER_VOTE_GPU:
+    case DDL_ENTER_VOTE_HOST:
+    case DDL_ENTER_NCCL_ID:
+    case DDL_ENTER_NCCL_UP:
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* How many stripes a message has, and the bytes of one of them; it begins at its number times
