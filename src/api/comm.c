@@ -212,7 +212,7 @@ uint64_t ddl_comm_message_hash(ddl_collective direction, int peer, uint64_t sequ
 
 static uint64_t hash_of(const ddl_task *task)
 {
-    if (task->channel % 2 == DDL_CHANNEL_COLLECTIVE)
+    if (ddl_channel_is_collective(task->channel))
         return task->sequence;
     return ddl_comm_message_hash(task->algorithm->collective, task->shape.root, task->sequence);
 }

@@ -12,9 +12,6 @@
 #include "api/world.h"
 #include "backend/backend_schedule.h"
 
-/* The two orders of operations on a communicator, as the wire knows them: channels 2 id and 2 id + 1. */
-enum { DDL_CHANNEL_COLLECTIVE = 0, DDL_CHANNEL_POINT_TO_POINT = 1 };
-
 /* In place of a collective in signatures: what communicators are made and freed with. */
 enum { DDL_SIGNATURE_SPLIT = 0xfd, DDL_SIGNATURE_FREE = 0xfe };
 

@@ -61,7 +61,7 @@ static void tell_cause(ddl_comm *comm, int peer)
 {
     const ddl_notice *cause = &comm->failure.cause;
     ddl_frame frame = { .type = DDL_FRAME_ABORT,
-                        .channel = comm->id * 2 + DDL_CHANNEL_COLLECTIVE,
+                        .channel = ddl_channel_of(comm->id, DDL_CHANNEL_COLLECTIVE),
                         .sequence = cause->sequence,
                         .number = ddl_failure_is_final(comm) || cause->is_final };
     ddl_failure_tell(comm, peer, &frame, cause);
@@ -366,7 +366,7 @@ static void settle(ddl_comm *comm)
     if (ddl_failure_is_of_calls(&failure->cause))
         ddl_failure_add_own_counts(comm, &comm->pool->cause);
     log_cause(comm, is_news ? DDL_LOG_ERROR : DDL_LOG_DEBUG);
-    ddl_mesh_forget(comm->mesh, comm->id * 2, 2);
+    ddl_mesh_forget(comm->mesh, ddl_channel_of(comm->id, DDL_CHANNEL_COLLECTIVE), DDL_CHANNEL_KINDS);
     if (!ddl_list_empty(&comm->in_flight))
         (void)ddl_failure_report(comm);
     for (ddl_link *first; (first = ddl_list_first(&comm->in_flight)) != NULL;) {

@@ -9,7 +9,7 @@ static bool is_stray(const ddl_comm *comm, int peer, const ddl_frame *frame)
                             frame->type == DDL_FRAME_PLACE || frame->type == DDL_FRAME_SOURCE;
     if (ddl_failure_is_known(comm))
         return false;
-    if (frame->channel % 2 == DDL_CHANNEL_COLLECTIVE)
+    if (ddl_channel_is_collective(frame->channel))
         return of_message && frame->sequence <= comm->entered[comm->rank];
     /* Who receives may still ask for what was sent without being asked, and who sends have said that he waits
      * for what has come since, by another connection: of these only the last is known to have been empty. */
@@ -62,13 +62,13 @@ bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
 {
     const ddl_signature theirs = frame->signature;
     const ddl_signature *ours = NULL;
-    if (frame->type == DDL_FRAME_ENTER && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE &&
+    if (frame->type == DDL_FRAME_ENTER && ddl_channel_is_collective(frame->channel) &&
         (frame->piece == DDL_ENTER_PASSED_ON || frame->piece == DDL_ENTER_FORGOTTEN)) {
         if (frame->piece == DDL_ENTER_FORGOTTEN && frame->sequence > comm->entered[peer])
             comm->entered[peer] = frame->sequence;
         return true;
     }
-    if (frame->channel % 2 == DDL_CHANNEL_COLLECTIVE) {
+    if (ddl_channel_is_collective(frame->channel)) {
         note_call(comm, peer, frame->sequence, &theirs);
         ours = ddl_failure_own_signature(comm, frame->sequence);
         if (frame->type == DDL_FRAME_ENTER && frame->number == 0 && !ddl_failure_is_known(comm))
@@ -100,7 +100,8 @@ bool ddl_failure_heard(ddl_comm *comm, int peer, const ddl_frame *frame)
 void ddl_failure_differs(ddl_comm *comm, uint64_t sequence, const ddl_signature *ours, int rank,
                          const ddl_signature *theirs)
 {
-    const ddl_frame frame = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, theirs);
+    const ddl_frame frame =
+        ddl_failure_enter_frame(ddl_channel_of(comm->id, DDL_CHANNEL_COLLECTIVE), sequence, theirs);
     const ddl_notice notice = ddl_failure_mismatch(comm, &frame, ours, rank, theirs);
     note_call(comm, rank, sequence, theirs);
     if (comm->failure.phase <= DDL_FAILURE_HELD)

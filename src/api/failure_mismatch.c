@@ -112,7 +112,7 @@ ddl_notice ddl_failure_mismatch(const ddl_comm *comm, const ddl_frame *frame, co
                                 int peer, const ddl_signature *theirs)
 {
     int own = comm->rank;
-    const bool of_message = frame->channel % 2 == DDL_CHANNEL_POINT_TO_POINT;
+    const bool of_message = !ddl_channel_is_collective(frame->channel);
     ddl_notice notice = { .code = DDL_EMISMATCH, .sequence = of_message ? 0 : frame->sequence };
     notice.witness = own < peer ? own : peer;
     notice.culprit = own < peer ? peer : own;
@@ -143,7 +143,7 @@ void ddl_failure_describe_pair(const ddl_comm *comm, ddl_notice *notice, const d
 ddl_notice ddl_failure_stray(const ddl_comm *comm, const ddl_frame *frame, int peer,
                              const ddl_signature *theirs)
 {
-    if (theirs->collective == DDL_COLLECTIVE_ALLTOALLV || frame->channel % 2 == DDL_CHANNEL_POINT_TO_POINT) {
+    if (theirs->collective == DDL_COLLECTIVE_ALLTOALLV || !ddl_channel_is_collective(frame->channel)) {
         ddl_signature nothing = *theirs;
         nothing.count = 0;
         return ddl_failure_mismatch(comm, frame, &nothing, peer, theirs);

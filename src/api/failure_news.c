@@ -47,7 +47,7 @@ void ddl_failure_pass_on(ddl_comm *comm, int peer, uint64_t sequence, const ddl_
         counts = ddl_failure_own_counts(comm, sequence);
         is_in = counts != NULL;
     }
-    ddl_frame enter = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence,
+    ddl_frame enter = ddl_failure_enter_frame(ddl_channel_of(comm->id, DDL_CHANNEL_COLLECTIVE), sequence,
                                               is_in ? signature : &nothing);
     ddl_view known = sightings(comm, sequence, bytes);
     enter.number = 1; /* who knows more says so, unasked */

@@ -19,7 +19,7 @@ const ddl_request *ddl_failure_find_message(const ddl_comm *comm, ddl_collective
     DDL_LIST_FOR_EACH (link, ddl_table_row(&comm->by_sequence, hash)) {
         const ddl_request *request = DDL_CONTAINER(link, ddl_request, by_sequence.link);
         const ddl_task *task = &request->task;
-        if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT && task->sequence == sequence &&
+        if (!ddl_channel_is_collective(task->channel) && task->sequence == sequence &&
             task->shape.root == peer && task->algorithm->collective == direction)
             return request;
     }

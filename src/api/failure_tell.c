@@ -32,7 +32,8 @@ void ddl_failure_tell_entered(ddl_comm *comm, int peer, uint64_t sequence, const
         ddl_failure_pass_on(comm, peer, sequence, signature);
         return;
     }
-    ddl_frame enter = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, signature);
+    ddl_frame enter =
+        ddl_failure_enter_frame(ddl_channel_of(comm->id, DDL_CHANNEL_COLLECTIVE), sequence, signature);
     enter.number = is_answer;
     if (signature->collective != DDL_COLLECTIVE_ALLTOALLV) {
         ddl_failure_tell(comm, peer, &enter, NULL);
@@ -59,7 +60,8 @@ void ddl_failure_tell_forgotten(ddl_comm *comm, int peer, uint64_t sequence)
         ddl_failure_pass_on(comm, peer, sequence, NULL);
         return;
     }
-    ddl_frame enter = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, &nothing);
+    ddl_frame enter =
+        ddl_failure_enter_frame(ddl_channel_of(comm->id, DDL_CHANNEL_COLLECTIVE), sequence, &nothing);
     enter.number = 1; /* no question */
     enter.piece = DDL_ENTER_FORGOTTEN;
     ddl_failure_tell(comm, peer, &enter, NULL);

@@ -304,7 +304,8 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
     task->out = call->out;
     task->dtype = call->dtype;
     task->op = call->op;
-    task->channel = comm->id * 2 + (point_to_point ? DDL_CHANNEL_POINT_TO_POINT : DDL_CHANNEL_COLLECTIVE);
+    task->channel =
+        ddl_channel_of(comm->id, point_to_point ? DDL_CHANNEL_POINT_TO_POINT : DDL_CHANNEL_COLLECTIVE);
     task->signature = (ddl_signature){
         .collective = (uint8_t)(point_to_point ? DDL_COLLECTIVE_SEND : call->collective),
         .dtype = ddl_collective_has_data(call->collective) ? (uint8_t)call->dtype : 0xff,

@@ -72,7 +72,7 @@ static void raise_stuck_gpu(ddl_comm *comm, const ddl_request *request, int64_t 
 /* What a rank that is late has not done. */
 static const char *what_is_missing(const ddl_task *task)
 {
-    if (task->channel % 2 == DDL_CHANNEL_POINT_TO_POINT)
+    if (!ddl_channel_is_collective(task->channel))
         return task->algorithm->collective == DDL_COLLECTIVE_SEND ? "taken all of it" : "sent all of it";
     /* In the middle of a call over the board nobody lacks what he needs for the next post. */
     return ddl_backend_is_halfway(task) ? "gone on in it" : "entered it";

@@ -10,6 +10,7 @@
 #include "backend/backend_schedule.h"
 #include "base/clock.h"
 #include "base/table.h"
+#include "protocol/channel.h"
 #include "protocol/notice.h"
 
 #include <pthread.h>
@@ -90,7 +91,7 @@ void ddl_request_pool_release(ddl_request_pool *pool);
 /* Whether it counts among the collective operations of its communicator. */
 static inline bool ddl_request_is_collective(const ddl_request *request)
 {
-    return request->task.channel % 2 == 0;
+    return ddl_channel_is_collective(request->task.channel);
 }
 
 static inline bool ddl_request_is_done(const ddl_request *request)

@@ -54,7 +54,9 @@ static void tell_reports(ddl_comm *comm, struct ddl_shrinking *s)
         return;
     s->is_telling = true;
     while (ddl_agreement_report(s->agreement, &s->report)) {
-        ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = comm->id * 2, .sequence = s->number };
+        ddl_frame frame = { .type = DDL_FRAME_AGREE,
+                            .channel = ddl_channel_of(comm->id, DDL_CHANNEL_COLLECTIVE),
+                            .sequence = s->number };
         for (int rank = 0; rank < comm->nranks; rank++)
             if (rank != comm->rank)
                 ddl_mesh_tell_bytes(comm->mesh, comm->members[rank], &frame, ddl_bytes_view(&s->report));
@@ -119,7 +121,7 @@ static void forgo(const ddl_comm *comm, const ddl_agreement *agreement)
     const uint64_t id = ddl_world_id(world, members[0], ddl_agreement_offer(agreement));
     if (id <= DDL_ID_LIMIT && ddl_world_forgo(world, (uint32_t)id)) {
         const ddl_frame frame = { .type = DDL_FRAME_ABORT,
-                                  .channel = (uint32_t)id * 2 + DDL_CHANNEL_COLLECTIVE,
+                                  .channel = ddl_channel_of((uint32_t)id, DDL_CHANNEL_COLLECTIVE),
                                   .number = true };
         ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = own, .witness = own };
         write_missed(own, &comm->roster->members[comm->rank], &notice);

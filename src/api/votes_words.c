@@ -101,7 +101,8 @@ void ddl_votes_tell(ddl_comm *comm, int peer, ddl_frame frame, ddl_view payload)
 
 ddl_frame ddl_votes_frame_about(const ddl_comm *comm, uint64_t sequence, const ddl_signature *signature)
 {
-    ddl_frame frame = ddl_failure_enter_frame(comm->id * 2 + DDL_CHANNEL_COLLECTIVE, sequence, signature);
+    ddl_frame frame =
+        ddl_failure_enter_frame(ddl_channel_of(comm->id, DDL_CHANNEL_COLLECTIVE), sequence, signature);
     frame.number = 1; /* who else is in the call is not the question */
     return frame;
 }
@@ -231,7 +232,7 @@ void ddl_votes_vote(ddl_comm *comm)
 
 bool ddl_votes_is_word(const ddl_frame *frame)
 {
-    return frame->type == DDL_FRAME_ENTER && frame->channel % 2 == DDL_CHANNEL_COLLECTIVE &&
+    return frame->type == DDL_FRAME_ENTER && ddl_channel_is_collective(frame->channel) &&
            ddl_enter_is_about_nccl(frame->piece);
 }
 

@@ -72,7 +72,7 @@ static void add_freed(ddl_world *world, uint32_t id)
     memmove(world->freed + place + 1, world->freed + place, (world->nfreed - place) * sizeof *world->freed);
     world->freed[place] = id;
     world->nfreed++;
-    ddl_mesh_forget(world->mesh, id * 2, 2);
+    ddl_mesh_forget(world->mesh, ddl_channel_of(id, DDL_CHANNEL_COLLECTIVE), DDL_CHANNEL_KINDS);
 }
 
 static void forget_word(ddl_world *world, early_word *word)
@@ -133,7 +133,7 @@ static early_word *take_word(ddl_world *world, uint32_t id)
 {
     DDL_LIST_FOR_EACH (link, &world->early_words) {
         early_word *word = DDL_CONTAINER(link, early_word, link);
-        if (word->frame.channel / 2 == id) {
+        if (ddl_channel_communicator(word->frame.channel) == id) {
             ddl_list_remove(&word->link);
             world->nearly_words--;
             return word;

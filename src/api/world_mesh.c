@@ -7,7 +7,7 @@
 static bool on_heard(void *arg, int peer, const ddl_frame *frame)
 {
     ddl_world *world = arg;
-    uint32_t id = frame->channel / 2;
+    uint32_t id = ddl_channel_communicator(frame->channel);
     ddl_comm *comm = ddl_world_find(world, id);
     if (comm == NULL)
         return !ddl_world_is_freed(world, id);
@@ -20,7 +20,7 @@ static bool on_heard(void *arg, int peer, const ddl_frame *frame)
 static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notice *notice)
 {
     ddl_world *world = arg;
-    uint32_t id = frame->channel / 2;
+    uint32_t id = ddl_channel_communicator(frame->channel);
     ddl_comm *comm = ddl_world_find(world, id);
     ddl_notice told = *notice;
     told.is_final = frame->number != 0;
@@ -38,7 +38,7 @@ static void on_told(void *arg, int peer, const ddl_frame *frame, const ddl_notic
 static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view payload, ddl_error *err)
 {
     ddl_world *world = arg;
-    const uint32_t id = frame->channel / 2;
+    const uint32_t id = ddl_channel_communicator(frame->channel);
     ddl_comm *comm = ddl_world_find(world, id);
     int rank = comm != NULL ? comm->rank_of[peer] : -1;
     if (comm == NULL && ddl_world_is_freed(world, id))
@@ -51,7 +51,7 @@ static bool on_agreement(void *arg, int peer, const ddl_frame *frame, ddl_view p
 /* Single operations are not cancelled, but for the last one, which may be left alone. */
 static bool on_unwanted(void *arg, const ddl_frame *frame)
 {
-    const ddl_comm *comm = ddl_world_find(arg, frame->channel / 2);
+    const ddl_comm *comm = ddl_world_find(arg, ddl_channel_communicator(frame->channel));
     return comm != NULL && (ddl_failure_is_known(comm) || comm->is_abandoned ||
                             frame->signature.collective == DDL_SIGNATURE_FREE);
 }
@@ -87,9 +87,9 @@ static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
 static void on_knows(void *arg, int peer, const ddl_frame *frame, ddl_view payload)
 {
     ddl_world *world = arg;
-    ddl_comm *comm = ddl_world_find(world, frame->channel / 2);
+    ddl_comm *comm = ddl_world_find(world, ddl_channel_communicator(frame->channel));
     int rank = comm != NULL ? comm->rank_of[peer] : -1;
-    bool is_collective = frame->channel % 2 == DDL_CHANNEL_COLLECTIVE;
+    bool is_collective = ddl_channel_is_collective(frame->channel);
     if (rank >= 0 && ddl_votes_is_word(frame))
         ddl_votes_heard(comm, rank, frame, payload);
     else if (rank >= 0 && is_collective && comm->sparse && !ddl_failure_is_final(comm))

@@ -39,7 +39,7 @@ static size_t ask_who_is_in(const ddl_comm *world, uint32_t freed, uint8_t *ques
 {
     (void)freed;
     const ddl_frame frame = { .type = DDL_FRAME_ENTER,
-                              .channel = world->id * 2,
+                              .channel = ddl_channel_of(world->id, DDL_CHANNEL_COLLECTIVE),
                               .sequence = world->issued,
                               .signature = world->history[world->issued % DDL_HISTORY].signature };
     ddl_frame_encode(&frame, question);

@@ -648,7 +648,9 @@ static void shrink_beside_nonsense(rank_thread *me)
     ddl_comm *left = NULL;
     if (me->rank == 1) {
         static const uint8_t nonsense[9] = { 9 };
-        const ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = me->world->id * 2, .sequence = 1 };
+        const ddl_frame frame = { .type = DDL_FRAME_AGREE,
+                                  .channel = ddl_channel_of(me->world->id, DDL_CHANNEL_COLLECTIVE),
+                                  .sequence = 1 };
         EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
         ddl_mesh_tell_bytes(me->world->mesh, 0, &frame, (ddl_view){ nonsense, *bytes });
         ddl_mesh_flush(me->world->mesh);
@@ -683,7 +685,9 @@ static void a_broken_word_of_who_is_left_ends_its_rank(void **state)
 static void report(rank_thread *me, int to, uint32_t id, const uint8_t words[9])
 {
     int32_t x = 0;
-    const ddl_frame frame = { .type = DDL_FRAME_AGREE, .channel = id * 2, .sequence = 1 };
+    const ddl_frame frame = { .type = DDL_FRAME_AGREE,
+                              .channel = ddl_channel_of(id, DDL_CHANNEL_COLLECTIVE),
+                              .sequence = 1 };
     EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
     ddl_mesh_tell_bytes(me->world->mesh, to, &frame, (ddl_view){ words, 9 });
     ddl_mesh_flush(me->world->mesh);
