@@ -281,7 +281,7 @@ static void take_client(ddl_hello *hello)
     const uint8_t *in = hello->in;
     ddl_hello_party *peer = &hello->peer;
     memcpy(hello->said, in, DDL_HELLO_CLIENT_BYTES);
-    peer->channel = (ddl_channel)in[10];
+    peer->channel = (ddl_hello_channel)in[10];
     peer->level = (ddl_security)in[11];
     peer->generator = ddl_get_u32(in + 12);
     memcpy(peer->run_id, in + 16, DDL_RUN_ID_BYTES);
@@ -298,7 +298,7 @@ static bool same_run(const ddl_hello_party *self, const ddl_hello_party *peer)
     static const uint8_t unknown[DDL_RUN_ID_BYTES];
     if (memcmp(self->run_id, peer->run_id, DDL_RUN_ID_BYTES) == 0)
         return true;
-    return self->channel == DDL_CHANNEL_STORE && memcmp(peer->run_id, unknown, DDL_RUN_ID_BYTES) == 0;
+    return self->channel == DDL_HELLO_FOR_STORE && memcmp(peer->run_id, unknown, DDL_RUN_ID_BYTES) == 0;
 }
 
 /* ---- what does not fit ---- */
@@ -368,7 +368,7 @@ static void explain(ddl_hello_verdict verdict, const ddl_hello_party *client, co
                  client->stream, server->rank);
         break;
     case DDL_HELLO_TAKEN:
-        if (server->channel == DDL_CHANNEL_STORE)
+        if (server->channel == DDL_HELLO_FOR_STORE)
             snprintf(reason, room, "the store of rank %d has as many clients as it takes", server->rank);
         else
             snprintf(reason, room, "rank %d is connected to rank %d already", client->rank, server->rank);
@@ -435,7 +435,7 @@ static void take_server(ddl_hello *hello)
     const ddl_hello_party *self = &hello->self;
     ddl_view parts[3];
     memcpy(hello->said + DDL_HELLO_CLIENT_BYTES, in, DDL_HELLO_SERVER_BYTES);
-    peer->channel = (ddl_channel)in[56];
+    peer->channel = (ddl_hello_channel)in[56];
     peer->level = (ddl_security)in[11];
     peer->generator = ddl_get_u32(in + 12);
     memcpy(peer->run_id, in + 16, DDL_RUN_ID_BYTES);

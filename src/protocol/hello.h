@@ -42,7 +42,7 @@ enum {
     "DDL_SECRET_FILE, or ~/.ddl/secret of rank 0's host carried to the others"
 
 /* What a connection is for. */
-typedef enum ddl_channel { DDL_CHANNEL_STORE = 1, DDL_CHANNEL_MESH = 2 } ddl_channel;
+typedef enum ddl_hello_channel { DDL_HELLO_FOR_STORE = 1, DDL_HELLO_FOR_MESH = 2 } ddl_hello_channel;
 
 /* X(verdict, status, what it means): the one byte in which a side says why it refuses. */
 #define DDL_HELLO_VERDICTS(X)                                                                             \
@@ -73,7 +73,7 @@ typedef enum ddl_hello_verdict {
 
 /* What one side says of itself. */
 typedef struct ddl_hello_party {
-    ddl_channel channel;
+    ddl_hello_channel channel;
     uint32_t generator;               /* version of the schedule generator */
     uint32_t library;                 /* version of the library, by ddl_hello_library: for messages alone */
     uint8_t run_id[DDL_RUN_ID_BYTES]; /* all zero on a store's client that does not know it yet */

@@ -37,7 +37,7 @@ DDL_MUST_USE ddl_status ddl_encryption_call(const ddl_encryption *encryption, co
 /* Where ranks are answered; has to stay while they shake hands. */
 typedef struct ddl_encryption_door {
     const ddl_encryption *encryption; /* NULL: nothing is encrypted */
-    ddl_channel channel;
+    ddl_hello_channel channel;
     int rank;
 } ddl_encryption_door;
 

@@ -80,7 +80,7 @@ ddl_status ddl_meshing_open(ddl_service *service, const ddl_hello_party *self,
         return DDL_FAIL(err, DDL_ENOMEM, "no memory to connect %d ranks", nranks);
     meshing->service = service;
     meshing->self = *self;
-    meshing->self.channel = DDL_CHANNEL_MESH;
+    meshing->self.channel = DDL_HELLO_FOR_MESH;
     meshing->encryption = encryption;
     meshing->missing = nranks - 1;
     meshing->usher = meshing->untold = -1;

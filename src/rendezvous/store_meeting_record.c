@@ -53,7 +53,7 @@ ddl_status ddl_meet_decode(const ddl_hello_party *self, ddl_view view, const cha
                            ddl_error *err)
 {
     const uint8_t *head = view.data;
-    *meet = (ddl_meet){ .host = { .channel = DDL_CHANNEL_STORE, .rank = 0 } };
+    *meet = (ddl_meet){ .host = { .channel = DDL_HELLO_FOR_STORE, .rank = 0 } };
     const uint32_t version = view.bytes >= 4 ? ddl_get_u32(head) : DDL_HELLO_VERSION;
     const bool is_ours = version == DDL_HELLO_VERSION;
     ddl_security level = view.bytes >= HEAD_BYTES ? (ddl_security)ddl_get_u32(head + 4) : 0;
@@ -177,7 +177,7 @@ ddl_hello_verdict ddl_meet_check(const ddl_meet *meet, const ddl_hello_party *se
 {
     char reason[DDL_HELLO_REASON_TEXT];
     ddl_hello_party host = meet->host, who = *self;
-    host.channel = who.channel = DDL_CHANNEL_STORE;
+    host.channel = who.channel = DDL_HELLO_FOR_STORE;
     ddl_hello_verdict verdict = ddl_hello_check(&who, &host, reason);
     if (verdict != DDL_HELLO_WELCOME) {
         (void)ddl_error_set(refusal, ddl_hello_verdict_status(verdict), "%s", reason);

@@ -125,7 +125,7 @@ static ddl_status begin_run(const char *name, const ddl_hello_party *self, const
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a store");
     strcpy(run->name, name);
     run->host = *self;
-    run->host.channel = DDL_CHANNEL_STORE;
+    run->host.channel = DDL_HELLO_FOR_STORE;
     memcpy(run->host.run_id, run_id, DDL_RUN_ID_BYTES);
     run->users = 1;
     ddl_list_init(&run->entries);
@@ -152,7 +152,7 @@ static ddl_status find_begun_run(const char *name, const ddl_store_options *opti
             return ddl_error_blame(err, 0), DDL_ETIMEDOUT;
         }
     }
-    self.channel = DDL_CHANNEL_STORE;
+    self.channel = DDL_HELLO_FOR_STORE;
     ddl_hello_verdict verdict = ddl_hello_check(&self, &run->host, reason);
     if (verdict != DDL_HELLO_WELCOME) {
         ddl_error refusal;

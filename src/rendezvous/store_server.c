@@ -109,7 +109,7 @@ ddl_status ddl_store_server_open(ddl_service *service, const ddl_hello_party *se
     server->service = service;
     server->start_limit = deadline;
     server->self = *self;
-    server->self.channel = DDL_CHANNEL_STORE;
+    server->self.channel = DDL_HELLO_FOR_STORE;
     server->encryption = encryption;
     ddl_list_init(&server->clients);
     ddl_bell_init(&server->bell);

@@ -170,7 +170,7 @@ static enum attempt enter_once(ddl_tcp_run *tcp, const ddl_store_options *option
                      ddl_deadline_earlier(deadline, ddl_deadline_in_ms(CONNECT_LIMIT_MS)), err);
     if (attempt != ENTERED)
         return attempt;
-    self.channel = DDL_CHANNEL_STORE;
+    self.channel = DDL_HELLO_FOR_STORE;
     self.peer = 0;
     if (ddl_host_random(self.nonce, sizeof self.nonce, err) != DDL_OK) {
         ddl_wire_close(&wire);

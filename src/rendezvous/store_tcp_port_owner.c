@@ -84,7 +84,7 @@ bool ddl_port_owner_text(const ddl_hello_party *self, const ddl_address *at, cha
     if (!hear_level(at, &level, ddl_deadline_in_ms(LEVEL_LIMIT_MS)))
         return false;
     snprintf(text, DDL_PORT_OWNER_TEXT, "another run of ddl, of security level %s", ddl_security_name(level));
-    asking.channel = DDL_CHANNEL_STORE;
+    asking.channel = DDL_HELLO_FOR_STORE;
     asking.peer = 0;
     memset(asking.run_id, 0, sizeof asking.run_id);
     if (level != own || level == DDL_SECURITY_TLS || /* which tells more in a session only */

@@ -901,7 +901,7 @@ static void shake_hands(int fd, ddl_hello *hello)
 static int connect_raw(const struct place *place, int rank)
 {
     ddl_hello_party self = party(rank, place->nranks);
-    self.channel = DDL_CHANNEL_STORE;
+    self.channel = DDL_HELLO_FOR_STORE;
     ddl_hello hello;
     ddl_address address;
     int fd = -1;
@@ -1175,7 +1175,7 @@ static void a_failure_is_heard_though_rank_0_has_gone(void **state)
         ddl_error cause, error;
         uint8_t coded[DDL_STORE_ERROR_BYTES];
         int listener = -1, fd = -1;
-        self.channel = DDL_CHANNEL_STORE;
+        self.channel = DDL_HELLO_FOR_STORE;
         assert_true(ddl_address_parse("127.0.0.1", 0, &any));
         assert_int_equal(ddl_socket_listen(&any, 1, &listener, &bound, NULL), DDL_OK);
         snprintf(place.url, sizeof place.url, "tcp://127.0.0.1:%u", ddl_address_port(&bound));

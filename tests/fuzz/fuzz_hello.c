@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     const struct pretender pretender = { { "a fuzzer", DDL_SECURITY_AUTH, prove, check, NULL },
                                          data[0] & 16 };
-    ddl_hello_party self = { .channel = data[0] & 2 ? DDL_CHANNEL_STORE : DDL_CHANNEL_MESH,
+    ddl_hello_party self = { .channel = data[0] & 2 ? DDL_HELLO_FOR_STORE : DDL_HELLO_FOR_MESH,
                              .generator = 7,
                              .run_id = { 1, 2, 3 },
                              .nonce = { 9 },

@@ -40,7 +40,7 @@ static bool toy_check(const ddl_prover *prover, const uint8_t run_id[DDL_RUN_ID_
 static const struct toy ours = { { "the file a", DDL_SECURITY_AUTH, toy_prove, toy_check, NULL }, 1 };
 static const struct toy theirs = { { "the file b", DDL_SECURITY_AUTH, toy_prove, toy_check, NULL }, 2 };
 
-static ddl_hello_party party(ddl_channel channel, int rank, int peer, int nranks)
+static ddl_hello_party party(ddl_hello_channel channel, int rank, int peer, int nranks)
 {
     ddl_hello_party self = { .channel = channel,
                              .generator = 7,
@@ -88,7 +88,7 @@ static void both_sides_agree_however_the_bytes_arrive(void **state)
     (void)state;
     for (size_t piece = 1; piece <= 200; piece += piece < 4 ? 1 : 49) {
         ddl_hello client, server;
-        ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+        ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8), b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
         a.stream = (int)piece % 17;
         ddl_hello_start_client(&client, &a);
         ddl_hello_start_server(&server, &b);
@@ -110,7 +110,7 @@ static void the_number_of_a_connection_fits_beside_the_longest_name(void **state
 {
     (void)state;
     ddl_hello client, server;
-    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8), b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
     memset(a.host, 'h', sizeof a.host - 1);
     a.stream = 16;
     ddl_hello_start_client(&client, &a);
@@ -124,7 +124,7 @@ static void the_number_of_a_connection_fits_beside_the_longest_name(void **state
 static void a_client_of_a_store_learns_the_run(void **state)
 {
     ddl_hello client, server;
-    ddl_hello_party a = party(DDL_CHANNEL_STORE, 3, 0, 8), b = party(DDL_CHANNEL_STORE, 0, -1, 8);
+    ddl_hello_party a = party(DDL_HELLO_FOR_STORE, 3, 0, 8), b = party(DDL_HELLO_FOR_STORE, 0, -1, 8);
     (void)state;
     memset(a.run_id, 0, sizeof a.run_id);
     ddl_hello_start_client(&client, &a);
@@ -156,7 +156,7 @@ static void set_size(ddl_hello_party *self)
 
 static void set_channel(ddl_hello_party *self)
 {
-    self->channel = DDL_CHANNEL_STORE;
+    self->channel = DDL_HELLO_FOR_STORE;
 }
 
 static void set_peer(ddl_hello_party *self)
@@ -215,7 +215,7 @@ static void whoever_does_not_fit_is_told_why_on_both_sides(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ddl_hello client, server;
         ddl_error error;
-        ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+        ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8), b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
         cases[i].spoil(&a);
         ddl_hello_start_client(&client, &a);
         ddl_hello_start_server(&server, &b);
@@ -239,7 +239,7 @@ static void a_rank_beyond_the_world_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < 4; i++) {
         ddl_hello client, server;
-        ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+        ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8), b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
         ddl_hello_start_client(&client, &a);
         ddl_hello_start_server(&server, &b);
         /* It has the secret, and says so itself. */
@@ -257,7 +257,7 @@ static void the_owner_of_a_server_has_the_last_word(void **state)
 {
     ddl_hello client, server;
     ddl_error error;
-    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8), b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
     (void)state;
     ddl_hello_start_client(&client, &a);
     ddl_hello_start_server(&server, &b);
@@ -288,7 +288,7 @@ static void strangers_hear_nothing(void **state)
     (void)state;
     for (size_t i = 0; i < 5; i++) {
         ddl_hello server;
-        ddl_hello_party b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+        ddl_hello_party b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
         ddl_hello_start_server(&server, &b);
         feed_all(&server, (const uint8_t *)openings[i], 12);
         assert_int_equal(server.state, DDL_HELLO_REFUSED);
@@ -303,7 +303,7 @@ static void another_version_is_told_both_numbers(void **state)
     ddl_hello client, server;
     ddl_error error;
     uint8_t data[512];
-    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8), b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
     (void)state;
     ddl_hello_start_client(&client, &a);
     ddl_hello_start_server(&server, &b);
@@ -329,7 +329,7 @@ static void text_from_outside_is_made_printable(void **state)
 {
     ddl_hello client, server;
     uint8_t data[DDL_HELLO_CLIENT_BYTES];
-    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8), b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
     (void)state;
     ddl_hello_start_client(&client, &a);
     ddl_hello_start_server(&server, &b);
@@ -353,7 +353,7 @@ static void a_server_that_proves_nothing_has_no_name(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof spoils / sizeof spoils[0]; i++) {
         ddl_hello client, server;
-        ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+        ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8), b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
         spoils[i](&a);
         ddl_hello_start_client(&client, &a);
         ddl_hello_start_server(&server, &b);
@@ -397,11 +397,11 @@ static void converse(ddl_hello *client, ddl_hello *server, int spoilt, size_t at
     }
 }
 
-static void start_pair(ddl_hello *client, ddl_hello *server, ddl_channel channel)
+static void start_pair(ddl_hello *client, ddl_hello *server, ddl_hello_channel channel)
 {
-    ddl_hello_party a = party(channel, 3, channel == DDL_CHANNEL_MESH ? 1 : 0, 8);
-    ddl_hello_party b = party(channel, channel == DDL_CHANNEL_MESH ? 1 : 0, -1, 8);
-    if (channel == DDL_CHANNEL_STORE)
+    ddl_hello_party a = party(channel, 3, channel == DDL_HELLO_FOR_MESH ? 1 : 0, 8);
+    ddl_hello_party b = party(channel, channel == DDL_HELLO_FOR_MESH ? 1 : 0, -1, 8);
+    if (channel == DDL_HELLO_FOR_STORE)
         memset(a.run_id, 0, sizeof a.run_id);
     ddl_hello_start_client(client, &a);
     ddl_hello_start_server(server, &b);
@@ -409,7 +409,7 @@ static void start_pair(ddl_hello *client, ddl_hello *server, ddl_channel channel
 
 static void no_bit_can_be_changed_on_the_way(void **state)
 {
-    static const ddl_channel channels[] = { DDL_CHANNEL_STORE, DDL_CHANNEL_MESH };
+    static const ddl_hello_channel channels[] = { DDL_HELLO_FOR_STORE, DDL_HELLO_FOR_MESH };
     (void)state;
     for (int which = 0; which < 2; which++) {
         ddl_hello client, server;
@@ -438,10 +438,10 @@ static void what_was_recorded_does_not_open_another_connection(void **state)
     ddl_hello client, server;
     struct recording recorded;
     (void)state;
-    start_pair(&client, &server, DDL_CHANNEL_MESH);
+    start_pair(&client, &server, DDL_HELLO_FOR_MESH);
     converse(&client, &server, -1, 0, 0, &recorded);
     /* To a server that has made a nonce of its own since. */
-    ddl_hello_party b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    ddl_hello_party b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
     b.nonce[5] ^= 1;
     ddl_hello_start_server(&server, &b);
     feed_all(&server, recorded.data[0], recorded.bytes[0]);
@@ -450,15 +450,15 @@ static void what_was_recorded_does_not_open_another_connection(void **state)
     assert_int_equal(server.state, DDL_HELLO_REFUSED);
     assert_int_equal(server.verdict, DDL_HELLO_NOT_PROVEN);
     /* To a client that has. */
-    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8);
+    ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8);
     a.nonce[5] ^= 1;
     ddl_hello_start_client(&client, &a);
     feed_all(&client, recorded.data[1], recorded.bytes[1]);
     assert_int_equal(client.state, DDL_HELLO_REFUSED);
     assert_int_equal(client.verdict, DDL_HELLO_NOT_PROVEN);
     /* To a server of another run that knows the same secret: a proof is for one run. */
-    b = party(DDL_CHANNEL_STORE, 0, -1, 8);
-    start_pair(&client, &server, DDL_CHANNEL_STORE);
+    b = party(DDL_HELLO_FOR_STORE, 0, -1, 8);
+    start_pair(&client, &server, DDL_HELLO_FOR_STORE);
     converse(&client, &server, -1, 0, 0, &recorded);
     b.run_id[3] ^= 1;
     ddl_hello_start_server(&server, &b);
@@ -471,7 +471,7 @@ static void what_was_recorded_does_not_open_another_connection(void **state)
 /* Who stands between two sessions of TLS can pass on every byte, and is noticed by both ends. */
 static void a_proof_holds_for_one_session_only(void **state)
 {
-    static const ddl_channel channels[] = { DDL_CHANNEL_STORE, DDL_CHANNEL_MESH };
+    static const ddl_hello_channel channels[] = { DDL_HELLO_FOR_STORE, DDL_HELLO_FOR_MESH };
     const uint8_t one[DDL_HELLO_BINDING_BYTES] = { 1, 2, 3 };
     (void)state;
     for (int which = 0; which < 2; which++) {
@@ -509,7 +509,7 @@ static void what_one_says_does_not_serve_as_an_answer_to_it(void **state)
     struct recording recording;
     (void)state;
     /* The server's own proof, sent back as the client's. */
-    start_pair(&client, &server, DDL_CHANNEL_MESH);
+    start_pair(&client, &server, DDL_HELLO_FOR_MESH);
     feed_all(&server, ddl_hello_output(&client).data, DDL_HELLO_CLIENT_BYTES);
     ddl_hello_judge(&server, DDL_HELLO_WELCOME);
     memcpy(mirrored, (const uint8_t *)ddl_hello_output(&server).data + DDL_HELLO_SERVER_BYTES - DDL_MAC_BYTES,
@@ -518,8 +518,8 @@ static void what_one_says_does_not_serve_as_an_answer_to_it(void **state)
     assert_int_equal(server.state, DDL_HELLO_REFUSED);
     assert_int_equal(server.verdict, DDL_HELLO_NOT_PROVEN);
     /* A rank's own hello, led back to its own door. */
-    ddl_hello_party self = party(DDL_CHANNEL_MESH, 3, -1, 8);
-    start_pair(&client, &server, DDL_CHANNEL_MESH);
+    ddl_hello_party self = party(DDL_HELLO_FOR_MESH, 3, -1, 8);
+    start_pair(&client, &server, DDL_HELLO_FOR_MESH);
     self.nonce[7] = 1;
     ddl_hello_start_server(&server, &self);
     converse(&client, &server, -1, 0, 0, &recording);
@@ -534,7 +534,7 @@ static void every_refused_proof_is_answered_alike(void **state)
     uint8_t finish[DDL_HELLO_FINISH_BYTES];
     (void)state;
     for (int i = 0; i < 3; i++) {
-        start_pair(&client, &server, DDL_CHANNEL_MESH);
+        start_pair(&client, &server, DDL_HELLO_FOR_MESH);
         feed_all(&server, ddl_hello_output(&client).data, DDL_HELLO_CLIENT_BYTES);
         ddl_hello_judge(&server, i == 2 ? DDL_HELLO_TAKEN : DDL_HELLO_WELCOME);
         ddl_hello_sent(&server, ddl_hello_output(&server).bytes);
@@ -546,7 +546,7 @@ static void every_refused_proof_is_answered_alike(void **state)
         assert_int_equal(ddl_hello_output(&server).bytes, 0);
     }
     /* A client whose server cannot prove it sends zeros, whatever its own proof would be. */
-    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8), b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
     struct recording recording;
     b.prover = &theirs.prover;
     ddl_hello_start_client(&client, &a);
@@ -562,7 +562,7 @@ static void what_does_not_fit_counts_only_with_a_proof(void **state)
 {
     ddl_hello client, server;
     uint8_t nothing[DDL_HELLO_FINISH_BYTES] = { 0 };
-    ddl_hello_party a = party(DDL_CHANNEL_STORE, 3, 0, 9), b = party(DDL_CHANNEL_STORE, 0, -1, 8);
+    ddl_hello_party a = party(DDL_HELLO_FOR_STORE, 3, 0, 9), b = party(DDL_HELLO_FOR_STORE, 0, -1, 8);
     (void)state;
     ddl_hello_start_client(&client, &a);
     ddl_hello_start_server(&server, &b);
@@ -576,7 +576,7 @@ static void levels_that_differ_are_told_without_a_proof(void **state)
 {
     ddl_hello client, server;
     ddl_error error;
-    ddl_hello_party a = party(DDL_CHANNEL_MESH, 3, 1, 8), b = party(DDL_CHANNEL_MESH, 1, -1, 8);
+    ddl_hello_party a = party(DDL_HELLO_FOR_MESH, 3, 1, 8), b = party(DDL_HELLO_FOR_MESH, 1, -1, 8);
     (void)state;
     b.prover = NULL;
     ddl_hello_start_client(&client, &a);
@@ -600,11 +600,11 @@ static void a_cut_message_waits_for_the_rest(void **state)
     ddl_hello client, server;
     struct recording whole;
     (void)state;
-    start_pair(&client, &server, DDL_CHANNEL_MESH);
+    start_pair(&client, &server, DDL_HELLO_FOR_MESH);
     converse(&client, &server, -1, 0, 0, &whole);
     for (int message = 0; message < MESSAGES; message++) {
         for (size_t bytes = 0; bytes < whole.bytes[message]; bytes++) {
-            start_pair(&client, &server, DDL_CHANNEL_MESH);
+            start_pair(&client, &server, DDL_HELLO_FOR_MESH);
             ddl_hello *reader = message == 1 ? &client : &server;
             ddl_hello_sent(&client, DDL_HELLO_CLIENT_BYTES);
             if (message == 2) {

@@ -71,7 +71,7 @@ static void gather(void *arg)
     struct crowd *crowd = arg;
     const ddl_listener_options options = {
         .service = crowd->service,
-        .self = { .channel = DDL_CHANNEL_MESH, .nranks = CALLERS }, /* so many may wait to be accepted */
+        .self = { .channel = DDL_HELLO_FOR_MESH, .nranks = CALLERS }, /* so many may wait to be accepted */
         .events = &events,
         .arg = crowd,
     };

@@ -70,7 +70,7 @@ bool __wrap_ddl_store_message_encode(const ddl_store_message *message, ddl_bytes
 
 void __wrap_ddl_hello_start_client(ddl_hello *hello, const ddl_hello_party *self)
 {
-    atomic_fetch_add(self->channel == DDL_CHANNEL_STORE ? &store_hellos : &mesh_hellos, 1);
+    atomic_fetch_add(self->channel == DDL_HELLO_FOR_STORE ? &store_hellos : &mesh_hellos, 1);
     __real_ddl_hello_start_client(hello, self);
 }
 

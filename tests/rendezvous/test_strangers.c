@@ -112,7 +112,7 @@ static void open_on_loop(void *arg)
     struct door *door = arg;
     const ddl_listener_options options = {
         .service = door->service,
-        .self = { .channel = DDL_CHANNEL_STORE,
+        .self = { .channel = DDL_HELLO_FOR_STORE,
                   .nranks = door->nranks,
                   .generator = GENERATOR,
                   .prover = door->prover },
@@ -237,7 +237,7 @@ static void leave(const struct door *door, const int *fds, int count)
 static void clear_hello(uint8_t said[DDL_HELLO_CLIENT_BYTES], bool is_newer)
 {
     const ddl_hello_party self = {
-        .channel = DDL_CHANNEL_STORE, .rank = 1, .nranks = 2, .generator = GENERATOR
+        .channel = DDL_HELLO_FOR_STORE, .rank = 1, .nranks = 2, .generator = GENERATOR
     };
     ddl_hello hello;
     ddl_hello_start_client(&hello, &self);
