@@ -8,6 +8,12 @@ from harness import LaunchTest, linux_only
 
 FLAG_WITH_VALUE = re.compile(r"^  --(\w+)", re.M)
 
+# Launchers that tell a process its size and rank.
+RANKS_OF_OTHERS = [("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("MVAPICH2", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
+                   ("MVAPICH", "MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_RANK"), ("Horovod", "HOROVOD_SIZE", "HOROVOD_RANK"),
+                   ("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"), ("Flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK"),
+                   ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), ("PALS", "PMI_SIZE", "PALS_RANKID"), ("PMI", "PMI_SIZE", "PMI_RANK")]
+
 
 class CommandLine(LaunchTest):
     def dry(self, *arguments, **options):
@@ -185,7 +191,8 @@ class CommandLine(LaunchTest):
                 self.assertFalse(os.path.exists(self.path("started")))
 
     def test_several_nodes_in_the_environment_alone_are_warned_of(self):
-        free = {"PET_NNODES": "", "SLURM_STEP_NUM_NODES": "", "NNODES": "", "NODE_RANK": "", "MASTER_ADDR": ""}
+        free = {"PET_NNODES": "", "SLURM_STEP_NUM_NODES": "", "NNODES": "", "NODE_RANK": "", "MASTER_ADDR": "",
+                **{name: "" for _, *names in RANKS_OF_OTHERS for name in names}}
         torchrun = "--node_rank $PET_NODE_RANK --master_addr $PET_MASTER_ADDR"
         by_hand = "--node_rank $NODE_RANK --master_addr $MASTER_ADDR"
         for variables, told in (
@@ -202,6 +209,17 @@ class CommandLine(LaunchTest):
                 self.assertEqual((result.code, result.messages), (0, ["ddl-launch: warning: %s, or --nnodes 1" % told]))
                 for told_so in (["--nnodes", "1"], ["--nnodes=1"], ["--standalone"]):
                     self.assertEqual(self.launch(*told_so, "true", env={**free, **variables}).messages, [])
+        for launcher, size, rank in RANKS_OF_OTHERS:
+            with self.subTest(launcher):
+                several = {**free, size: "3", rank: "0"}
+                self.assertEqual(self.launch("-n", "1", "true", env=several).messages, [
+                    "ddl-launch: warning: %s=3 is set, but without --nnodes this is a job of one node; start the program itself "
+                    "in place of ddl-launch, or give --nnodes 3 --node_rank $%s --master_addr HOST (of rank 0), by sh -c '...', "
+                    "or --nnodes 1" % (size, rank)])
+                for told_so in (["--nnodes", "1"], ["--standalone"]):
+                    self.assertEqual(self.launch(*told_so, "true", env=several).messages, [])
+                for silent in ({size: "1"}, {rank: ""}, {"DDL_LAUNCH": "0/2"}):
+                    self.assertEqual(self.launch("true", env={**several, **silent}).messages, [])
         for variables in ({}, {"PET_NNODES": "1"}, {"PET_NNODES": "1:1"}, {"PET_NNODES": "many"}, {"SLURM_STEP_NUM_NODES": "1"},
                           {"NNODES": "2"}, {"NODE_RANK": "1"}, {"MASTER_ADDR": "10.0.0.1", "NODE_RANK": "0"},
                           {"PET_NNODES": "2", "DDL_LAUNCH": "0/2"}, {"PET_NNODES": "2", "TORCHELASTIC_RUN_ID": "none"}):

@@ -5,18 +5,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first that says so is told. */
+/*
+ * The first that says so is told. A launcher's own rank and size come before what a scheduler says, as it may
+ * have been started by that; but PMI's behind, which is what srun sets beside its own.
+ */
 static const struct sign {
     const char *variable;
-    long least;          /* from this number on it speaks of several */
-    const char *beside;  /* and only where this is set too; NULL: alone */
-    const char *instead; /* of flags, behind --nnodes N */
+    long least;         /* from this number on it speaks of several */
+    const char *beside; /* and only where this is set too; NULL: alone */
+    const char *flags;  /* behind --nnodes N */
+    bool by_rank;       /* it counts processes, of which this launcher is one */
 } signs[] = {
-    { "PET_NNODES", 2, NULL, "--node_rank $PET_NODE_RANK --master_addr $PET_MASTER_ADDR" },
+    { "PET_NNODES", 2, NULL, "--node_rank $PET_NODE_RANK --master_addr $PET_MASTER_ADDR", false },
+#define OF_RANKS(size, rank)                                                                        \
+    {                                                                                               \
+        size, 2, rank, "--node_rank $" rank " --master_addr HOST (of rank 0), by sh -c '...'", true \
+    }
+    OF_RANKS("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    OF_RANKS("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
+    OF_RANKS("MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_RANK"),
+    OF_RANKS("HOROVOD_SIZE", "HOROVOD_RANK"),
+    OF_RANKS("JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),
+    OF_RANKS("FLUX_JOB_SIZE", "FLUX_TASK_RANK"),
     { "SLURM_STEP_NUM_NODES", 2, NULL,
-      "--node_rank $SLURM_NODEID --master_addr HOST (of node 0), by srun sh -c '...'" },
-    { "NNODES", 2, "MASTER_ADDR", "--node_rank $NODE_RANK --master_addr $MASTER_ADDR" },
-    { "NODE_RANK", 1, "MASTER_ADDR", "--node_rank $NODE_RANK --master_addr $MASTER_ADDR" },
+      "--node_rank $SLURM_NODEID --master_addr HOST (of node 0), by srun sh -c '...'", false },
+    OF_RANKS("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+    OF_RANKS("PMI_SIZE", "PALS_RANKID"),
+    OF_RANKS("PMI_SIZE", "PMI_RANK"),
+#undef OF_RANKS
+    { "NNODES", 2, "MASTER_ADDR", "--node_rank $NODE_RANK --master_addr $MASTER_ADDR", false },
+    { "NODE_RANK", 1, "MASTER_ADDR", "--node_rank $NODE_RANK --master_addr $MASTER_ADDR", false },
 };
 
 /* Of 4, or of 1:4, as torchrun has the least and the most, the last; 0: it is neither. */
@@ -54,10 +72,12 @@ void launch_nodes_warn(const launch_options *options)
             continue;
         if (sign->least > 1)
             snprintf(count, sizeof count, "%ld", last_number(text));
-        fprintf(stderr,
-                "ddl-launch: warning: %s=%.40s is set, but without --nnodes this is a job of one node; give "
-                "--nnodes %s %s, or --nnodes 1\n",
-                sign->variable, text, count, sign->instead);
+        fprintf(
+            stderr,
+            "ddl-launch: warning: %s=%.40s is set, but without --nnodes this is a job of one node; %sgive "
+            "--nnodes %s %s, or --nnodes 1\n",
+            sign->variable, text, sign->by_rank ? "start the program itself in place of ddl-launch, or " : "",
+            count, sign->flags);
         return;
     }
 }
