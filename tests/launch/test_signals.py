@@ -1,6 +1,8 @@
 """Signals sent to the launcher, and keys pressed in its terminal."""
 import os
 import pty
+import resource
+import shutil
 import signal
 import subprocess
 import termios
@@ -36,22 +38,22 @@ class Forwarding(LaunchTest):
         self.wait_noted(4)
         process.send_signal(signal.SIGTERM)
         result = self.finish(process)
-        self.assertEqual(result.code, 143)
+        self.assertEqual(result.code, -signal.SIGTERM)
         # Where a launcher cannot adopt orphans, they are there until process 1 has noticed their end, which took up to
         # 2 s in a container; they are killed after 2 s at the latest.
         self.assertLess(result.seconds, (4 if harness.PORTABLE else 2) * harness.SLOW)
         self.assertEqual([pid for pid in self.noted_pids() if is_alive(pid)], [])
 
     def test_exit_codes_after_a_signal(self):
-        cases = [  # the signal, what a rank does on it, the launcher's exit code
-            ("TERM", "", 143),
-            ("INT", "", 130),
-            ("HUP", "", 129),
-            ("QUIT", "", 131),
+        cases = [  # the signal, what a rank does on it, the launcher's exit code, or less than 0 as it ends by the signal
+            ("TERM", "", -signal.SIGTERM),
+            ("INT", "", -signal.SIGINT),
+            ("HUP", "", -signal.SIGHUP),
+            ("QUIT", "", -signal.SIGQUIT),
             ("TERM", "trap 'exit 0' TERM;", 0),
             ("TERM", "trap 'exit 7' TERM;", 7),
-            ("INT", "trap '' TERM;", 130),
-            ("INT", "trap 'exit 143' TERM;", 130),  # as a shell or another launcher says that it was stopped
+            ("INT", "trap '' TERM;", -signal.SIGINT),
+            ("INT", "trap 'exit 143' TERM;", -signal.SIGINT),  # as a shell or another launcher says that it was stopped
             ("INT", "trap 'exit 139' TERM;", 139),
         ]
         for name, trap, code in cases:
@@ -66,6 +68,29 @@ class Forwarding(LaunchTest):
                 self.assertEqual(result.code, code, result.err)
                 self.assertTrue(result.messages[0].startswith("ddl-launch: got SIG%s; the job was stopped" % name))
                 self.assert_nothing_left(0.5)
+
+    @unittest.skipUnless(shutil.which("bash"), "needs bash, which goes on unless its child has died of Ctrl-C")
+    def test_control_c_stops_the_script_too(self):
+        """A terminal sends it to the script's whole process group."""
+        ranks = harness.NOTE + "exec sleep 600"
+        script = subprocess.Popen(["bash", "-c", 'for i in 1 2 3; do "$0" -n 2 sh -c "$1"; echo next; done', harness.LAUNCH, ranks],
+                                  env=self.environment(None), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.running.append(script)
+        self.wait_noted(2)
+        os.killpg(script.pid, signal.SIGINT)
+        result = self.finish(script)
+        self.assertEqual((result.code, result.out), (-signal.SIGINT, b""), result.err)
+
+    def test_no_core_is_left_by_a_quit(self):
+        """In a directory of its own, with as large a core as may be."""
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        process = self.start("-n", "1", *self.shell("ulimit -c 0;" + harness.NOTE + "exec sleep 600"), cwd=self.directory,
+                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)))
+        self.wait_noted(1)
+        process.send_signal(signal.SIGQUIT)
+        _, status, _ = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual((process.returncode, os.WCOREDUMP(status)), (-signal.SIGQUIT, False))
 
     def test_a_signal_after_the_end_changes_nothing(self):
         """SIGCONT, to a launcher that was stopped when its job ended: nobody reads what is to be forwarded."""
@@ -104,7 +129,7 @@ class Forwarding(LaunchTest):
         self.wait_noted(2)
         process.send_signal(signal.SIGTERM)
         result = self.finish(process)
-        self.assertEqual(result.code, 143)
+        self.assertEqual(result.code, -signal.SIGTERM)
         self.assertNotIn("SIGKILL", result.err.decode())
 
     def test_a_second_interrupt_kills(self):
@@ -116,7 +141,7 @@ class Forwarding(LaunchTest):
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
         result = self.finish(process)
-        self.assertEqual(result.code, 130)
+        self.assertEqual(result.code, -signal.SIGINT)
         self.assertIn("got SIGINT; the job was stopped by SIGKILL, at the second Ctrl-C", result.err.decode())
         self.assertLess(time.monotonic() - begun, 1 * harness.SLOW)
         self.assert_nothing_left(0.5)
@@ -143,7 +168,7 @@ class Forwarding(LaunchTest):
         ranks = self.wait_noted(3)
         self.signal_all(process, ranks, signal.SIGTERM)
         result = self.finish(process)
-        self.assertEqual(result.code, 128 + signal.SIGTERM)
+        self.assertEqual(result.code, -signal.SIGTERM)
         self.assertIn("ddl-launch: got SIGTERM; the job was stopped\n", result.err.decode())
 
     def test_an_interrupt_that_comes_twice_at_once_is_one(self):
@@ -230,7 +255,7 @@ class Terminal(LaunchTest):
         begun = time.monotonic()
         os.write(self.terminal, b"\x03")
         self.read_terminal(b"the job was stopped")
-        self.assertEqual(process.wait(10 * harness.SLOW), 130)
+        self.assertEqual(process.wait(10 * harness.SLOW), -signal.SIGINT)
         self.assertLess(time.monotonic() - begun, 1 * harness.SLOW)
         self.assert_nothing_left(0.5)
 

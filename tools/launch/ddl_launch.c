@@ -218,6 +218,19 @@ static int run(launch_job *job)
     return WIFSIGNALED(status) ? end_orphans(job, status) : WEXITSTATUS(status);
 }
 
+/*
+ * Who has asked us to end by a signal sees that it ended us: a shell stops its script at Ctrl-C only if that
+ * has killed what it runs. Returns the exit code, where there was no such signal.
+ */
+static int end_as_asked(int exit_code)
+{
+    static const int ending[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
+        if (exit_code == 128 + ending[i] && launch_signals_came(ending[i]))
+            launch_signals_end_by(ending[i]);
+    return exit_code;
+}
+
 /* What --check runs is installed beside this program, wherever links to it lead from. */
 static ddl_status find_program(const launch_options *options, const char *called, char **path, int *exit_code,
                                ddl_error *err)
@@ -265,8 +278,10 @@ int main(int argc, char **argv)
     launch_secret secret = { NULL, 0 };
     if (options.action == LAUNCH_ACTION_RUN && launch_secret_find(&options, &secret, &err) != DDL_OK) {
         ddl_free(path);
-        if (err.code == DDL_EABORTED) /* who did that knows */
+        if (err.code == DDL_EABORTED) { /* who did that knows */
+            launch_signals_end_by(SIGINT);
             return 128 + SIGINT;
+        }
         return fail(&err, err.code == DDL_ECONFIG ? LAUNCH_EXIT_USAGE : LAUNCH_EXIT_FAILED);
     }
     launch_job job = { .options = &options,
@@ -284,5 +299,5 @@ int main(int argc, char **argv)
         close(reserved);
     launch_secret_fini(&secret);
     ddl_free(path);
-    return exit_code;
+    return end_as_asked(exit_code);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const int forwarded[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT };
@@ -11,6 +12,7 @@ static const int forwarded[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGU
 enum { NFORWARDED = sizeof forwarded / sizeof forwarded[0] };
 
 static volatile sig_atomic_t handler_fd = -1;
+static volatile sig_atomic_t came[NSIG];
 
 static void write_byte(int signal)
 {
@@ -44,6 +46,7 @@ static void stop_by_default(void)
 static void write_number(int signal)
 {
     int saved = errno;
+    came[signal] = 1;
     write_byte(signal);
     if (signal == SIGTSTP)
         stop_by_default();
@@ -84,6 +87,26 @@ void launch_signals_forward(const launch_signals *found, int to)
     for (int i = 0; i < NFORWARDED; i++)
         if (sigismember(&found->ignored, forwarded[i]) != 1)
             set_action(forwarded[i], write_number, SA_RESTART);
+}
+
+bool launch_signals_came(int signal)
+{
+    return came[signal] != 0;
+}
+
+void launch_signals_end_by(int signal)
+{
+    struct rlimit core;
+    if (getrlimit(RLIMIT_CORE, &core) == 0 && core.rlim_cur > 1) {
+        core.rlim_cur = 1; /* nothing fits in; 0 means no end to a program that takes cores from a pipe */
+        setrlimit(RLIMIT_CORE, &core);
+    }
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    set_action(signal, SIG_DFL, 0);
+    raise(signal);
+    sigprocmask(SIG_UNBLOCK, &only, NULL); /* here it comes, where it was held back */
 }
 
 void launch_signals_children(int to)

@@ -1,7 +1,8 @@
 /*
  * signals.h - signals as bytes in a descriptor, and their names.
  *
- * The handler is the one place of the launcher with mutable state of its own: the descriptor to write to.
+ * The handler is the one place of the launcher with mutable state of its own: the descriptor to write to, and
+ * which signals have come.
  */
 #ifndef DDL_LAUNCH_SIGNALS_H
 #define DDL_LAUNCH_SIGNALS_H
@@ -25,6 +26,13 @@ void launch_signals_note(launch_signals *found);
  * this process; where the kernel does not stop it SIGCONT follows at once. SIGPIPE is ignored.
  */
 void launch_signals_forward(const launch_signals *found, int to);
+
+/* Whether this signal has come, and was forwarded. */
+bool launch_signals_came(int signal);
+
+/* End this process by the signal, without a core. Returns where the kernel discards that, as for the first
+ * process of a container. */
+void launch_signals_end_by(int signal);
 
 /* Ignore what is forwarded, as it comes by another way, and SIGPIPE; write SIGCHLD's number into `to`.
  * SIGXFSZ (ulimit -f) is blocked, so that a write to a log fails with EFBIG. */
