@@ -170,6 +170,16 @@ class Measures(Case):
                 rows = self.rows(bench(3, collective, "--inplace", "1", "--max", "64k", "--factor", "32", *SHORT))
                 self.assertGreaterEqual(len(rows), 3)
 
+    def test_where_shared_buffers_are_from_and_why_there_are_none(self):
+        for transport in "auto", "tcp":
+            done = self.succeed(run([LAUNCHER, "--no-prefix", "-np", "2", BENCH, "allreduce", "--memory", "shared", "--max", "4", *SHORT],
+                                    DDL_TRANSPORT=transport))
+            self.assertIn("2 processes on 1 host, buffers from ddl_mem_alloc\n", done.stdout)
+        for kind, told in ("plain", r"float32$"), ("shared", r"float32: \S.*memory"):
+            done = run([BENCH, "allreduce", "--memory", kind, "--min", "100000000G", "--max", "100000000G"])
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, "(?m)^ddl-bench: out of memory for 26843545600000000 elements of " + told)
+
     def test_shared_memory_is_right(self):
         for collective in "allreduce", *BLOCKS:
             with self.subTest(collective):

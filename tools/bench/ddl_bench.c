@@ -89,7 +89,8 @@ static bool bench_size(struct bench *bench, size_t count, struct report_row *row
     bool ready = workload_init(&workload, bench->kind, bench->world, count, options->dtype, options->op,
                                options->root, options->in_place, options->shared_memory);
     if (!ready)
-        fprintf(stderr, "ddl-bench: out of memory for %zu elements of %s\n", count, options->dtype_name);
+        fprintf(stderr, "ddl-bench: out of memory for %zu elements of %s%s%s\n", count, options->dtype_name,
+                workload.problem != NULL ? ": " : "", workload.problem != NULL ? workload.problem : "");
     if (!agreed(bench, ready)) {
         if (ready)
             workload_fini(&workload);

@@ -105,7 +105,8 @@ struct report *report_open(const struct bench_options *options, int nranks, int 
         printf(" by %s", options->op_name);
     const char *profile = getenv("DDL_PROFILE");
     printf(", %d process%s on %d host%s%s%s\n", nranks, nranks == 1 ? "" : "es", nodes, nodes == 1 ? "" : "s",
-           options->in_place ? ", in place" : "", options->shared_memory ? ", in shared memory" : "");
+           options->in_place ? ", in place" : "",
+           options->shared_memory ? ", buffers from ddl_mem_alloc" : "");
     if (profile != NULL && *profile != '\0')
         printf("# chosen by the constants in %s\n", profile);
     printf("#%11s %12s  %-20s %12s %12s %12s %10s %10s\n", "bytes", "count", "algorithm", "median us",

@@ -174,11 +174,13 @@ size_t workload_count(const struct workload_kind *kind, size_t bytes, ddl_dtype 
 }
 
 /* A page-aligned buffer of at least one page. */
-static void *allocate(const struct workload *w, size_t bytes)
+static void *allocate(struct workload *w, size_t bytes)
 {
     void *memory = NULL;
+    if (w->shared && ddl_mem_alloc(w->world, bytes < 4096 ? 4096 : bytes, &memory) != DDL_OK)
+        w->problem = ddl_last_error()->text;
     if (w->shared)
-        return ddl_mem_alloc(w->world, bytes < 4096 ? 4096 : bytes, &memory) == DDL_OK ? memory : NULL;
+        return memory;
     return posix_memalign(&memory, 4096, bytes < 4096 ? 4096 : bytes) == 0 ? memory : NULL;
 }
 

@@ -47,6 +47,7 @@ struct workload {
     void *send, *recv;
     bool shared;                     /* the memory is from ddl_mem_alloc */
     void *send_memory, *recv_memory; /* what was allocated; recv_memory is NULL in place */
+    const char *problem; /* what ddl says of a failed init, until its next failure; NULL: nothing */
 };
 
 /* How many elements such a call has for a buffer of about so many bytes; at least one, but 0 for a barrier.
