@@ -382,6 +382,21 @@ class Consistency(Case):
             self.assertGreater(two_us, 0)
             self.assertAlmostEqual(ratio, one_us / two_us, delta=0.01)
 
+    @unittest.skipUnless("DDL_TEST_SPOIL" in os.environ, "needs a library that can be preloaded")
+    def test_a_wrong_result_is_told_instead_of_timed(self):
+        for call, rank in ("allreduce", 1), ("reduce", 0), ("broadcast", 1):
+            with self.subTest(call):
+                done = run([LAUNCHER, "--no-prefix", "-np", "2", "env", "LD_PRELOAD=" + os.environ["DDL_TEST_SPOIL"], BENCH,
+                            "--consistency", "--max", "4", "--rounds", "1", *SHORT], SPOILED=call)
+                self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+                self.assertRegex(done.stderr, r"(?m)^ddl-bench: rank %d: wrong result of %s by \S+, 1 elements of float32: element 0 of 1 "
+                                 "has the bits" % (rank, call))
+                self.assertEqual(self.lines(done), [])
+
+    def test_one_process_is_one(self):
+        done = run([BENCH, "--consistency", "--max", "4", "--rounds", "1", "--tolerance", "1000", *SHORT])
+        self.assertIn("beside two, 1 process;", self.succeed(done).stdout)
+
     def test_what_takes_longer_than_two_is_told(self):
         # Eight bytes on their way around a ring of 8 processes, 14 steps one after the other, beside two calls through
         # the memory that all share, of which some pair is quicker however busy the machine is.

@@ -59,7 +59,6 @@ static bool open_contest(struct contest *contest, const struct rule *rule, size_
                 workload_fini(&contest->workloads[i]);
             return false;
         }
-        workload_clear(&contest->workloads[i]);
     }
     return true;
 }
@@ -68,6 +67,21 @@ static void close_contest(struct contest *contest)
 {
     for (int i = 0; i < 3; i++)
         workload_fini(&contest->workloads[i]);
+}
+
+/* Each of the three, once on known values. False on all ranks where one has a wrong result. */
+static bool check_results(struct contest *contest, ddl_comm *world, const struct bench_options *options)
+{
+    int64_t all_right = 1;
+    for (int i = 0; i < 3; i++) {
+        struct workload *workload = &contest->workloads[i];
+        bool right = false;
+        if (!good(workload_try(workload, options->dtype_name, &right)))
+            return false;
+        workload_clear(workload);
+        all_right = all_right && right;
+    }
+    return good(ddl_allreduce(&all_right, &all_right, 1, DDL_INT64, DDL_MIN, world, NULL)) && all_right;
 }
 
 /* So many rounds; more of them can only lower what both took. */
@@ -98,7 +112,7 @@ static bool compare(const struct rule *rule, size_t bytes, ddl_comm *world,
     bool ok = good(ddl_allreduce(&ready, &all_ready, 1, DDL_INT64, DDL_MIN, world, NULL));
     if (ok && !all_ready && ddl_rank(world) == 0)
         fprintf(stderr, "ddl-bench: out of memory for %zu bytes\n", bytes);
-    ok = ok && all_ready;
+    ok = ok && all_ready && check_results(&contest, world, options);
     /* What looks inconsistent may be a disturbance: it is looked at again. All ranks have the same figures.
      */
     *held = false;
@@ -130,10 +144,10 @@ static int compare_all(ddl_comm *world, const struct bench_options *options)
         return EXIT_WRONG_FLAGS;
     }
     if (ddl_rank(world) == 0)
-        printf("# ddl %s: one collective beside two, %d processes; at most %.0f %% longer is consistent\n"
+        printf("# ddl %s: one collective beside two, %d process%s; at most %.0f %% longer is consistent\n"
                "#%11s  %-16s %12s  %-28s %12s %8s\n",
-               ddl_version(), ddl_size(world), options->tolerance, "bytes", "one", "mean us", "two",
-               "mean us", "ratio");
+               ddl_version(), ddl_size(world), ddl_size(world) == 1 ? "" : "es", options->tolerance, "bytes",
+               "one", "mean us", "two", "mean us", "ratio");
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         for (size_t bytes = options->min_bytes; bytes <= options->max_bytes;
              bytes *= (size_t)options->factor) {

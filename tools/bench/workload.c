@@ -477,6 +477,23 @@ bool workload_check(const struct workload *workload, char *reason, size_t reason
                        reason_bytes); /* broadcast; barrier has none */
 }
 
+ddl_status workload_try(struct workload *workload, const char *dtype_name, bool *right)
+{
+    struct workload *w = workload;
+    char reason[160];
+    workload_fill(w);
+    ddl_status status = w->kind->run(w);
+    if (status != DDL_OK)
+        return status;
+    *right = workload_check(w, reason, sizeof reason);
+    if (!*right) {
+        const char *algorithm = ddl_algorithm_name(w->world, w->kind->name, w->count, w->dtype);
+        fprintf(stderr, "ddl-bench: rank %d: wrong result of %s by %s, %zu elements of %s: %s\n", w->rank,
+                w->kind->name, algorithm != NULL ? algorithm : "-", w->count, dtype_name, reason);
+    }
+    return DDL_OK;
+}
+
 void workload_clear(struct workload *workload)
 {
     size_t bytes = workload->elements * ddl_dtype_bytes(workload->dtype);

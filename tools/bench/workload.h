@@ -70,6 +70,10 @@ void workload_fill(struct workload *workload);
  */
 bool workload_check(const struct workload *workload, char *reason, size_t reason_bytes);
 
+/* Fill, run, check: *right, whether this rank has what it should, else stderr says what it has. dtype_name is
+ * for that. */
+ddl_status workload_try(struct workload *workload, const char *dtype_name, bool *right);
+
 /* Zeros everywhere: numbers that stay what they are however often the operation is repeated in place. */
 void workload_clear(struct workload *workload);
 
