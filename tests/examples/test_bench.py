@@ -358,7 +358,7 @@ class Profiles(Case):
 
     def test_calibration_takes_two_processes(self):
         done = run([BENCH, "--calibrate", self.path("profile")])
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 2)
         self.assertIn("two processes", done.stderr)
         self.assertEqual(os.listdir(self.directory.name), [])
 

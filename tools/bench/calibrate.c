@@ -358,10 +358,6 @@ static bool learn_places(struct calibration *c)
 static bool run(struct calibration *c)
 {
     bool rank_0 = ddl_rank(c->world) == 0;
-    if (ddl_size(c->world) < 2) {
-        fputs("ddl-bench: --calibrate takes two processes or more\n", stderr);
-        return false;
-    }
     if (rank_0)
         c->destination = destination_open(c->options->profile);
     if (!agreed(c->world, !rank_0 || c->destination != NULL))
@@ -379,8 +375,12 @@ int calibrate(const struct bench_options *options)
     struct calibration c = { .options = options };
     if (!good(ddl_init(&c.world, NULL)))
         return EXIT_FAILURE;
-    bool ok = run(&c);
+    bool enough = ddl_size(c.world) >= 2;
+    if (!enough)
+        fputs("ddl-bench: --calibrate takes two processes or more\n", stderr);
+    bool ok = enough && run(&c);
     destination_close(c.destination);
     free(c.node_of);
-    return good(ddl_comm_free(&c.world)) && ok ? EXIT_SUCCESS : EXIT_FAILURE;
+    ok = good(ddl_comm_free(&c.world)) && ok;
+    return !enough ? EXIT_WRONG_FLAGS : ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }
