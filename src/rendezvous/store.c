@@ -31,6 +31,26 @@ static const char *forms(char text[FORMS_TEXT])
     return text;
 }
 
+/* NULL: there is none. */
+static const struct ddl_store_ops *find_scheme(const char *name, size_t bytes)
+{
+    for (int i = 0; i < STORE_COUNT; i++)
+        if (strlen(stores[i]->scheme) == bytes && strncmp(name, stores[i]->scheme, bytes) == 0)
+            return stores[i];
+    return NULL;
+}
+
+static ddl_status refuse_what_is_no_url(const char *url, ddl_error *err)
+{
+    char known[FORMS_TEXT], advice[24] = "";
+    const size_t word_bytes = strcspn(url, ":@");
+    const bool has_password = strchr(url, '@') != NULL; /* or may have */
+    if (url[word_bytes] == ':' && find_scheme(url, word_bytes) != NULL)
+        snprintf(advice, sizeof advice, ": write %.*s://", (int)word_bytes, url);
+    return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE=%.*s is no URL%s; there are %s",
+                    has_password ? (int)word_bytes : 200, url, advice, forms(known));
+}
+
 static ddl_status find(const char *url, const struct ddl_store_ops **ops, const char **rest, ddl_error *err)
 {
     char known[FORMS_TEXT];
@@ -42,16 +62,12 @@ static ddl_status find(const char *url, const struct ddl_store_ops **ops, const 
             "in file:///shared/directory",
             url);
     if (mark == NULL)
-        return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE=%.*s is no URL; there are %s", (int)strcspn(url, ":@"),
-                        url, /* behind which there may be a password */
-                        forms(known));
-    for (int i = 0; i < STORE_COUNT; i++) {
-        const char *scheme = stores[i]->scheme;
-        if (strlen(scheme) == (size_t)(mark - url) && strncmp(url, scheme, strlen(scheme)) == 0) {
-            *ops = stores[i];
-            *rest = mark + 3;
-            return DDL_OK;
-        }
+        return refuse_what_is_no_url(url, err);
+    const struct ddl_store_ops *found = find_scheme(url, (size_t)(mark - url));
+    if (found != NULL) {
+        *ops = found;
+        *rest = mark + 3;
+        return DDL_OK;
     }
     return DDL_FAIL(err, DDL_ECONFIG, "DDL_STORE: there is no store %.*s://; there are %s",
                     (int)strcspn(url, ":@"), url, forms(known));

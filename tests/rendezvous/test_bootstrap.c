@@ -736,7 +736,12 @@ static void bad_settings_are_told_at_once(void **state)
         ddl_status status;
         const char *text;
     } cases[] = {
-        { "nonsense", NULL, 0, DDL_ECONFIG, "is no URL" },
+        { "nonsense", NULL, 0, DDL_ECONFIG, "DDL_STORE=nonsense is no URL; there are tcp://" },
+        { "127.0.0.1:6399", NULL, 0, DDL_ECONFIG, "DDL_STORE=127.0.0.1:6399 is no URL; there are tcp://" },
+        { "tcp:127.0.0.1:6399", NULL, 0, DDL_ECONFIG,
+          "DDL_STORE=tcp:127.0.0.1:6399 is no URL: write tcp://; there are tcp://" },
+        { "redis:me:secret@h:1", NULL, 0, DDL_ECONFIG,
+          "DDL_STORE=redis is no URL: write redis://; there are tcp://" },
         { "gopher://x", NULL, 1, DDL_ECONFIG,
           "no store gopher://; there are tcp://host:port, file:///directory, redis://host:port" },
         { "tcp://127.0.0.1", NULL, 0, DDL_ECONFIG, "DDL_STORE=tcp://ADDRESS: ADDRESS=127.0.0.1 is not" },
