@@ -475,6 +475,19 @@ class Flags(Case):
         done = bench(2, "--consistency", "--max", "4", "--root", "1", "--rounds", "1", "--tolerance", "1000", *SHORT)
         self.succeed(done)
 
+    def test_what_concerns_all_ranks_is_told_once(self):
+        for flags, code, told in ((["shuffle"], 2, "there is no such collective"), (["allreduce", "--what"], 2, "what"),
+                                  (["allreduce", "--algorithm", "magic"], 2, "magic"), (["--help"], 0, "usage:"),
+                                  (["--version"], 0, "ddl-bench ")):
+            with self.subTest(flags):
+                done = bench(3, *flags)
+                self.assertEqual(done.returncode, code, done.stderr)
+                own = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith(("ddl-launch:", "["))]
+                self.assertEqual(sum(told in line for line in own), 1, own)
+        by_mpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+        done = run([BENCH, "shuffle"], **by_mpi)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (2, ""))
+
     def test_the_launcher_passes_2_on(self):
         self.assertEqual(bench(2, "allreduce", "--min", "none").returncode, 2)
         for mode in ("broadcast", "--consistency"):

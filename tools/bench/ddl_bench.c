@@ -13,6 +13,7 @@
 
 #include "calibrate.h"
 #include "consistency.h"
+#include "first.h"
 #include "measure.h"
 #include "options.h"
 #include "report.h"
@@ -273,13 +274,25 @@ static int bench_all(struct bench *bench)
 
 /* ---- the command ---- */
 
-/* Whether the library has this algorithm; if not, say which it has. */
-static bool is_known(const char *collective, const char *algorithm, const char *const names[], size_t count)
+static bool is_all(const struct bench_options *options)
 {
+    return options->algorithm != NULL && strcmp(options->algorithm, "all") == 0;
+}
+
+/* Whether the library has the algorithm that is asked for, or any, where all are; if not, say which it has.
+ */
+static bool check_algorithm(const struct bench_options *options)
+{
+    const char *names[MAX_ALGORITHMS] = { NULL };
+    if (options->algorithm == NULL)
+        return true;
+    size_t count = ddl_algorithm_names(options->collective, names, MAX_ALGORITHMS);
+    if (is_all(options) && count > 0)
+        return true;
     for (size_t i = 0; i < count; i++)
-        if (strcmp(algorithm, names[i]) == 0)
+        if (strcmp(options->algorithm, names[i]) == 0)
             return true;
-    fprintf(stderr, "ddl-bench: --algorithm %s: %s has ", algorithm, collective);
+    fprintf(stderr, "ddl-bench: --algorithm %s: %s has ", options->algorithm, options->collective);
     for (size_t i = 0; i < count; i++)
         fprintf(stderr, "%s%s", i > 0 ? ", " : "", names[i]);
     fprintf(stderr, "%s\n", count == 0 ? "none to choose from" : "");
@@ -290,12 +303,9 @@ static int bench_collective(const struct bench_options *options)
 {
     struct bench bench = { .options = options, .kind = workload_kind_find(options->collective) };
     const char *names[MAX_ALGORITHMS] = { NULL };
-    size_t count = ddl_algorithm_names(options->collective, names, MAX_ALGORITHMS);
-    bool all = options->algorithm != NULL && strcmp(options->algorithm, "all") == 0;
-    if (options->algorithm != NULL && !(all && count > 0) &&
-        !is_known(options->collective, options->algorithm, names, count))
-        return EXIT_WRONG_FLAGS;
+    const bool all = is_all(options);
     if (all) {
+        size_t count = ddl_algorithm_names(options->collective, names, MAX_ALGORITHMS);
         if ((bench.comparison = calloc(1, sizeof *bench.comparison)) == NULL)
             return good(DDL_ENOMEM) ? EXIT_SUCCESS : EXIT_FAILURE;
         bench.comparison->nalgorithms = count < MAX_ALGORITHMS ? count : MAX_ALGORITHMS;
@@ -306,18 +316,32 @@ static int bench_collective(const struct bench_options *options)
     return report_close(bench.report, result == EXIT_SUCCESS) ? result : EXIT_FAILURE;
 }
 
+/* All ranks have the same command line, and what is wrong with it is said by the first. */
+static enum bench_parsed read_flags(int argc, char **argv, struct bench_options *options)
+{
+    const int hush = first_hush_others();
+    enum bench_parsed parsed = bench_options_parse(argc, argv, options);
+    if (parsed == BENCH_WRONG)
+        fputs("ddl-bench: --help tells the flags\n", stderr);
+    if (parsed == BENCH_RUN && !check_algorithm(options))
+        parsed = BENCH_WRONG;
+    first_end_hush(hush);
+    return parsed;
+}
+
 static int run(int argc, char **argv)
 {
     struct bench_options options;
-    switch (bench_options_parse(argc, argv, &options)) {
+    switch (read_flags(argc, argv, &options)) {
     case BENCH_HELP:
-        fputs(bench_usage, stdout);
+        if (first_may_be_here())
+            fputs(bench_usage, stdout);
         return EXIT_SUCCESS;
     case BENCH_VERSION:
-        printf("ddl-bench %s\n", ddl_version());
+        if (first_may_be_here())
+            printf("ddl-bench %s\n", ddl_version());
         return EXIT_SUCCESS;
     case BENCH_WRONG:
-        fputs("ddl-bench: --help tells the flags\n", stderr);
         return EXIT_WRONG_FLAGS;
     case BENCH_RUN:
         break;
