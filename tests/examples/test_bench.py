@@ -420,6 +420,16 @@ class Flags(Case):
         rows = self.rows(bench(2, "broadcast", "-b", "4", "-e", "4", "-n", "25", "-r", "1"))
         self.assertEqual(rows[0][5], 25)
 
+    def test_of_their_other_letters_what_is_done_anyway_is_accepted(self):
+        accepted = ["-g", "1", "-t", "1", "-c", "1", "-p0", "-m1", "-a3", "-z1", "-G0"]
+        self.assertEqual(len(self.rows(run([BENCH, "allreduce", "-b", "4", "-e", "4", *accepted, *SHORT]))), 1)
+        for letter, value, told in (("g", "8", "start more processes"), ("t", "2", "start more processes"), ("c", "0", "checked once per size"),
+                                    ("p", "1", "starts one rank"), ("i", "1024", "--factor"), ("F", "f", "--json"), ("g", "", "leave it out")):
+            with self.subTest(letter):
+                done = run([BENCH, "allreduce", "-" + letter, value])
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertRegex(done.stderr, "(?m)^ddl-bench: -%s %s: .*%s" % (letter, value, told))
+
     def test_bad_flags_end_with_2(self):
         cases = [([], "name a collective"), (["allreduce", "reduce"], "name one collective"), (["shuffle"], "shuffle"),
                  (["allreduce", "--min", "4x"], "--min 4x"), (["allreduce", "--min", "0"], "--min 0"),

@@ -48,7 +48,8 @@ const char bench_usage[] =
     "  --help, --version\n"
     "\n"
     "-b, -e, -f, -d, -o, -n, -w and -r, as nccl-tests have them, are --min, --max, --factor,\n"
-    "--dtype, --op, --iters, --warmup and --root; float, double and half are types too.\n"
+    "--dtype, --op, --iters, --warmup and --root; float, double and half are types too. Their\n"
+    "other flags are accepted where they ask for what is done anyway, such as -g 1 and -c 1.\n"
     "\n"
     "Size is that of the greater buffer of a rank: all that allgather receives, all that\n"
     "reduce_scatter sends. The v forms have blocks from none to twice the mean. Every rank times\n"
@@ -172,7 +173,24 @@ static bool parse_file(const char *flag, const char *text, const char **file)
 }
 
 /* The letters of nccl-tests are flags too, and -V, as of the other programs. */
-static const char letters[] = "b:e:f:d:o:n:w:r:hV";
+static const char letters[] = "b:e:f:d:o:n:w:r:hVg:t:c:p:i:m:a:z:G:F:";
+
+/* Those of them that leave ddl-bench no choice: one that asks for what is done anyway is accepted. */
+static const struct theirs {
+    char letter;
+    const char *accepted, *instead;
+} of_nccl_tests[] = {
+    { 'g', "1", "a process is one rank: leave it out, and start more processes" },
+    { 't', "1", "a process is one rank: leave it out, and start more processes" },
+    { 'c', "1", "leave it out, as results are checked once per size" },
+    { 'p', "0", "leave it out, as a process starts one rank" },
+    { 'i', "", "--factor, as sizes are multiplied" },
+    { 'm', "1", "leave it out, as each operation is timed by itself" },
+    { 'a', "3", "leave it out, as the table has the greatest of all ranks" },
+    { 'z', "1", "leave it out, as calls block" },
+    { 'G', "0", "leave it out, as there are no graphs" },
+    { 'F', "", "--json FILE" },
+};
 
 static const struct option flags[] = {
     { "min", required_argument, NULL, 'b' },       { "max", required_argument, NULL, 'e' },
@@ -186,6 +204,23 @@ static const struct option flags[] = {
     { "json", required_argument, NULL, 'j' },      { "help", no_argument, NULL, 'h' },
     { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
 };
+
+/* NULL: it is a letter of ours. */
+static const struct theirs *find_theirs(int letter)
+{
+    for (size_t i = 0; i < sizeof of_nccl_tests / sizeof *of_nccl_tests; i++)
+        if (letter == of_nccl_tests[i].letter)
+            return &of_nccl_tests[i];
+    return NULL;
+}
+
+static bool accept_theirs(const struct theirs *theirs, const char *value)
+{
+    const bool is_fine = *value != '\0' && strcmp(value, theirs->accepted) == 0;
+    if (!is_fine)
+        fprintf(stderr, "ddl-bench: -%c %s: %s\n", theirs->letter, value, theirs->instead);
+    return is_fine;
+}
 
 static bool has_meaning(int flag, const struct bench_options *options, const struct workload_kind *kind)
 {
@@ -333,7 +368,13 @@ enum bench_parsed bench_options_parse(int argc, char **argv, struct bench_option
                                        .tolerance = 50,
                                        .warmup = 5 };
     bool given[UCHAR_MAX + 1] = { false };
-    for (int flag; (flag = getopt_long(argc, argv, letters, flags, NULL)) != -1;) {
+    for (int flag, index = -1; (flag = getopt_long(argc, argv, letters, flags, &index)) != -1; index = -1) {
+        /* Some of their letters stand for others in the table of long flags, of which index tells. */
+        const struct theirs *theirs = index < 0 ? find_theirs(flag) : NULL;
+        if (theirs != NULL && !accept_theirs(theirs, optarg))
+            return BENCH_WRONG;
+        if (theirs != NULL)
+            continue;
         given[flag] = true;
         if (flag == 'h')
             return BENCH_HELP;
