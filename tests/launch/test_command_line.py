@@ -126,10 +126,13 @@ class CommandLine(LaunchTest):
 
     def test_the_usual_flags_of_other_launchers_are_known(self):
         theirs = {
-            "torchrun": "--logs-specs --run-path --numa-binding --signals-to-handle",
-            "mpiexec": "-perhost -pernode --rankfile --cpu-set --display-map -q --prefix --stdin",
-            "srun": "-G --gpus-per-node -u -o -e -i -p -J --mem --exclusive --multi-prog -W -N -c",
-            "horovodrun": "--min-np --max-np --ssh-port --config-file --log-level --gloo-timeout-seconds -H",
+            "torchrun": "--logs-specs --run-path --numa-binding --signals-to-handle --virtual-local-rank --shutdown-timeout "
+                        "--event-log-handler --duplicate-stdout-filters --duplicate-stderr-filters",
+            "mpiexec": "-perhost -pernode --rankfile --cpu-set --display-map -q --prefix --stdin --rank-by "
+                       "--nooversubscribe --use-hwthread-cpus --merge-stderr-to-stdout",
+            "srun": "-G --gpus-per-node -u -o -e -i -p -J --mem --exclusive --multi-prog -W -N -c --account -A --qos "
+                    "--overlap --mem-per-cpu --gpu-bind",
+            "horovodrun": "--min-np --max-np --ssh-port --config-file --log-level --gloo-timeout-seconds -H --timeline-filename",
         }
         for launcher, flags in theirs.items():
             for flag in flags.split():
