@@ -1,7 +1,7 @@
 /*
  * allreduce.c - every process contributes some numbers, and every process gets their sums.
  *
- *     ddl-launch -np 4 allreduce
+ *     ddl-launch -np 4 ./allreduce
  *
  * Here: the mean and the spread of measurements of which each process has only its own.
  */

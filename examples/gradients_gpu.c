@@ -2,8 +2,8 @@
  * gradients_gpu.c - a step of data-parallel training on GPUs, as the host sees it: gradients are averaged
  * layer by layer, each while the layer below is worked on, and the host waits once a step.
  *
- *     ddl-launch --nproc_per_node gpu gradients_gpu            a process for each GPU
- *     ddl-launch -np 4 gradients_gpu --steps 100               four, on the GPUs that there are
+ *     ddl-launch --nproc_per_node gpu ./gradients_gpu          a process for each GPU
+ *     ddl-launch -np 4 ./gradients_gpu --steps 100             four, on the GPUs that there are
  *
  * Two streams: `compute` has the work of the model, `exchange` the averages. Events tie them to each other,
  * so the top layer's average is on its way while compute is with the layers below it.

@@ -1,7 +1,7 @@
 /*
  * train_digits - a small neural network learns handwritten digits, on any number of processes at once.
  *
- *     ddl-launch -np 4 train_digits --epochs 30 --checkpoint digits.checkpoint
+ *     ddl-launch -np 4 ./train_digits --epochs 30 --checkpoint digits.checkpoint
  *
  * Each process holds the whole network and works on its share of every batch. What the shares say about the
  * weights, the gradients, is added up over all processes: one ddl_allreduce per layer, issued as soon as the

@@ -11,7 +11,7 @@ const char options_usage[] =
     "usage: train_digits [--epochs N] [--batch N] [--seed N] [--data FILE] [--checkpoint FILE [--resume]]\n"
     "\n"
     "Train a small neural network on handwritten digits, on all processes of the job:\n"
-    "    ddl-launch -np 4 train_digits\n"
+    "    ddl-launch -np 4 ./train_digits\n"
     "\n"
     "  --epochs N         passes over the training digits, 30 unless given\n"
     "  --batch N          samples per step, over all processes together, 60 unless given\n"
