@@ -46,11 +46,27 @@ static bool write_all(int fd, const uint8_t *data, size_t bytes)
     return true;
 }
 
+/* Of the directory that the file is in; to be freed, NULL if out of memory. */
+static char *name_directory(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+bool checkpoint_can_save(const char *path)
+{
+    char *directory = name_directory(path);
+    bool ok = directory != NULL && access(directory, W_OK | X_OK) == 0;
+    if (!ok)
+        fprintf(stderr, "train_digits: cannot write checkpoint %s: %s\n", path, strerror(errno));
+    free(directory);
+    return ok;
+}
+
 /* Make a rename in the file's directory last. */
 static bool sync_directory(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *directory = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    char *directory = name_directory(path);
     int fd = directory != NULL ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     bool ok = fd >= 0 && fsync(fd) == 0;
     if (fd >= 0)

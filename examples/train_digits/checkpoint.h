@@ -13,6 +13,10 @@ struct progress {
     int64_t epochs_done, batch, seed;
 };
 
+/* Whether its directory takes files, before an epoch is spent on what cannot be saved. False after saying
+ * why. */
+bool checkpoint_can_save(const char *path);
+
 /* Replaces the checkpoint before it, if any. False after saying why; that one is kept then. */
 bool checkpoint_save(const char *path, const struct progress *progress, const struct network *network);
 

@@ -222,6 +222,8 @@ static bool prepare(struct training *t, const struct options *options)
     network_init(t->network, options->seed);
     if (options->resume && !checkpoint_load(options->checkpoint, options, &plan->progress, t->network))
         return false;
+    if (plan->saves && plan->progress.epochs_done < plan->epochs && !checkpoint_can_save(options->checkpoint))
+        return false;
     if (plan->progress.batch > training_digits(t)) {
         fprintf(stderr, "train_digits: --batch %" PRId64 " is more than the %d digits to train on\n",
                 plan->progress.batch, training_digits(t));
