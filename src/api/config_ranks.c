@@ -162,6 +162,23 @@ static void warn_of_a_place_for_one(const ddl_options *options)
         }
 }
 
+/* As ddl-launch takes away what an outer launcher said, what another says was started below a rank, and each
+ * of its processes has that rank. Where ranks meet that is found, but worlds of one do not. */
+static void warn_of_a_launcher_below(void)
+{
+    for (size_t i = 0; ddl_config_env("DDL_LAUNCH") != NULL && i < sizeof families / sizeof *families; i++) {
+        const struct family *family = &families[i];
+        if (!is_complete(family) || strcmp(ddl_config_env(family->size), "1") == 0)
+            continue;
+        ddl_log(DDL_LOG_WARNING,
+                "a world of one: ddl-launch has started one rank, and %s below it %.20s processes, each of "
+                "which is that "
+                "rank; start the program by one of them alone",
+                family->name, ddl_config_env(family->size));
+        return;
+    }
+}
+
 ddl_status ddl_config_read_ranks(const ddl_options *options, ddl_config *config, ddl_error *err)
 {
     if (options->world_size == 0 || options->world_size < -1 || options->rank < -1 ||
@@ -192,6 +209,8 @@ ddl_status ddl_config_read_ranks(const ddl_options *options, ddl_config *config,
     DDL_TRY(check_launched(rank, nranks, err));
     if (rank < 0)
         warn_of_a_place_for_one(options);
+    if (nranks == 1)
+        warn_of_a_launcher_below();
     config->rank = rank >= 0 ? rank : 0;
     config->nranks = nranks >= 0 ? nranks : 1;
     return DDL_OK;

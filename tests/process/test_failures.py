@@ -1302,6 +1302,18 @@ class Configuration(Failures):
                 rank.finish(0)
                 self.assertIn(f"a world of one: {list(variables)[0]} is set, but neither RANK nor WORLD_SIZE", "".join(rank.errors))
 
+    def test_worlds_of_one_below_a_rank_of_the_launcher_say_so(self):
+        """ddl-launch -np 1 mpirun -np 2 ./program: RANK and WORLD_SIZE count, and are the same for both."""
+        for launched, size, told in (("0/1", "2", True), ("0/1", "1", False), (None, "2", False)):
+            with self.subTest(launched=launched, size=size):
+                rank = self.world(1).start(0, "init", SMALL, "free", RANK="0", WORLD_SIZE="1", DDL_LAUNCH=launched,
+                                           OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE=size)
+                for event in ("init", "call", "free"):
+                    rank.expect(event, "DDL_OK")
+                rank.finish(0)
+                self.assertEqual("a world of one: ddl-launch has started one rank, and Open MPI below it 2 processes"
+                                 in "".join(rank.errors), told)
+
     def test_an_impossible_algorithm_is_an_error(self):
         """recursive doubling is for powers of two: forced on three ranks it is refused, not replaced."""
         world = self.world(3, DDL_ALLGATHER="doubling")
