@@ -68,7 +68,7 @@ bool ddl_engine_do_leave(ddl_engine *engine, bool in_background)
         else if (busy && !waits)
             arm_background(engine);
         if (busy && (waits || in_background))
-            missed = engine->client.doze(engine->client.arg);
+            missed = engine->client.doze(engine->client.arg) || engine->unwatched;
         ddl_engine_release(engine);
         if (busy && !waits && !in_background && !atomic_load(&engine->patrols))
             ddl_gate_ring(engine->background_gate);
@@ -209,6 +209,12 @@ bool ddl_engine_destroy(ddl_engine *engine, ddl_deadline deadline)
 uv_loop_t *ddl_engine_loop(ddl_engine *engine)
 {
     return &engine->loop;
+}
+
+int ddl_engine_watch(ddl_engine *engine, uv_poll_t *poll, int events, uv_poll_cb heard)
+{
+    engine->unwatched = true;
+    return uv_poll_start(poll, events, heard);
 }
 
 void ddl_engine_close_in_child(ddl_engine *engine)

@@ -54,6 +54,13 @@ bool ddl_engine_destroy(ddl_engine *engine, ddl_deadline deadline);
 uv_loop_t *ddl_engine_loop(ddl_engine *engine);
 
 /*
+ * Holder: uv_poll_start, of a handle on that loop, for the first time or for other events. libuv takes the
+ * descriptor out of what it watches at once, and puts it back only when it runs; so that this is done before
+ * anybody sleeps, no other way is to be used.
+ */
+int ddl_engine_watch(ddl_engine *engine, uv_poll_t *poll, int events, uv_poll_cb heard);
+
+/*
  * Take the baton if nobody has it. The taker must call ddl_engine_leave soon. Thread: any.
  */
 bool ddl_engine_try_enter(ddl_engine *engine);

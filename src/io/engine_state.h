@@ -5,6 +5,10 @@
  * `sleepers` and looks at the baton again under the lock; whoever gives the baton back looks at `sleepers`
  * afterwards. Both sides use sequentially consistent accesses, so at least one sees the other.
  *
+ * Who sleeps at a gate hears of what the loop watches. A descriptor whose watch was changed since the loop
+ * ran last is not among that (`unwatched`): a holder who leaves it to a sleeper wakes the sleeper, who runs
+ * the loop before it sleeps again, and nobody falls asleep over one.
+ *
  * Small operations go through what is inline here.
  */
 #ifndef DDL_IO_ENGINE_STATE_H
@@ -27,6 +31,7 @@ struct ddl_engine {
     uv_loop_t loop;
     bool loop_open;
     bool moved;             /* holder: a loop callback moved something */
+    bool unwatched;         /* holder: ddl_engine_watch was called since the loop ran last */
     bool takes_turns;       /* holder: another process that yields, as peers do, is on this core */
     bool yields;            /* holder: so while this one waits it yields as well, or ranks are crowded */
     int64_t spin_ns;        /* holder: how long polling in vain goes on */
@@ -93,7 +98,7 @@ static inline bool ddl_engine_somebody_waits(ddl_engine *engine)
 /* Holder. True: something moved. */
 static inline bool ddl_engine_run_loop(ddl_engine *engine)
 {
-    engine->moved = false;
+    engine->moved = engine->unwatched = false;
     ddl_engine_count(&engine->loops);
     uv_run(&engine->loop, UV_RUN_NOWAIT);
     return engine->moved;

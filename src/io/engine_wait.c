@@ -234,8 +234,8 @@ static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, ddl_deadlin
     bool moved = ddl_engine_do_sweep(engine) || ddl_engine_run_loop(engine);
     ddl_engine_tick(engine, ddl_now_ns());
     int loop_ms = uv_backend_timeout(&engine->loop);
-    bool stay_awake =
-        moved || reached(goal) || atomic_load(&engine->njobs) > 0 || engine->client.doze(engine->client.arg);
+    bool stay_awake = moved || reached(goal) || atomic_load(&engine->njobs) > 0 ||
+                      engine->client.doze(engine->client.arg) || engine->unwatched;
     int nap_ms = ddl_engine_nap_of(engine, ddl_deadline_left_ms(deadline)); /* doze may have set it */
     int timeout_ms = loop_ms >= 0 && loop_ms < nap_ms ? loop_ms : nap_ms;
     ddl_engine_release(engine);
@@ -355,7 +355,7 @@ static turn drive(waiting *w, ddl_engine *engine, const wait_goal *goal, ddl_dea
     }
     /* The watcher will take the baton at the next event; this thread's polling has kept it from hearing of
      * one. */
-    bool missed = engine->client.doze(engine->client.arg);
+    bool missed = engine->client.doze(engine->client.arg) || engine->unwatched;
     ddl_engine_release(engine);
     if (missed || ddl_engine_is_sweep_due(engine))
         ddl_gate_ring(engine->gate);

@@ -55,7 +55,7 @@ void ddl_mesh_want_writable(ddl_mesh_link *link, bool wanted)
     if (link->wants_writable == wanted || !link->poll_open || link->state == DDL_LINK_LOST)
         return;
     link->wants_writable = wanted;
-    uv_poll_start(&link->poll, UV_READABLE | (wanted ? UV_WRITABLE : 0), on_poll);
+    ddl_engine_watch(link->mesh->engine, &link->poll, UV_READABLE | (wanted ? UV_WRITABLE : 0), on_poll);
 }
 
 ddl_status ddl_mesh_watch(ddl_mesh_link *link, ddl_error *err)
@@ -67,7 +67,7 @@ ddl_status ddl_mesh_watch(ddl_mesh_link *link, ddl_error *err)
     link->poll_open = true;
     if (link->in == NULL) /* else nothing goes over it */
         ddl_socket_avoid_pacing(link->wire.fd);
-    code = uv_poll_start(&link->poll, UV_READABLE, on_poll);
+    code = ddl_engine_watch(link->mesh->engine, &link->poll, UV_READABLE, on_poll);
     if (code != 0)
         return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the connection to rank %d", link->peer);
     return link->stripes != NULL ? ddl_stripes_open(link->stripes, link->mesh->engine, err) : DDL_OK;

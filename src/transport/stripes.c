@@ -88,6 +88,7 @@ static void on_poll_closed(uv_handle_t *handle)
 
 ddl_status ddl_stripes_open(ddl_stripes *stripes, ddl_engine *engine, ddl_error *err)
 {
+    stripes->engine = engine;
     for (int i = 0; i < stripes->nstreams; i++) {
         ddl_stripes_stream *s = &stripes->streams[i];
         int code = DDL_FAILPOINT("stripes.watch")
@@ -96,7 +97,7 @@ ddl_status ddl_stripes_open(ddl_stripes *stripes, ddl_engine *engine, ddl_error 
         if (code == 0) {
             s->poll.data = s;
             s->poll_open = true;
-            code = uv_poll_start(&s->poll, UV_READABLE, ddl_stripes_on_poll);
+            code = ddl_engine_watch(engine, &s->poll, UV_READABLE, ddl_stripes_on_poll);
         }
         if (code != 0)
             return DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch a connection for stripes");

@@ -43,6 +43,7 @@ typedef struct ddl_stripes_stream {
 
 struct ddl_stripes {
     ddl_stripes_owner owner;
+    ddl_engine *engine; /* from ddl_stripes_open on */
     uint8_t *room;
     ddl_list waiting; /* messages of which stripes are to be begun, oldest first */
     ddl_list leaving; /* all their stripes are begun */

@@ -16,7 +16,8 @@ void ddl_stripes_watch_for(ddl_stripes_stream *s, bool writable)
         return;
     s->watched = writable;
     if (s->poll_open && !s->ended && !s->stripes->stopped)
-        uv_poll_start(&s->poll, UV_READABLE | (writable ? UV_WRITABLE : 0), ddl_stripes_on_poll);
+        ddl_engine_watch(s->stripes->engine, &s->poll, UV_READABLE | (writable ? UV_WRITABLE : 0),
+                         ddl_stripes_on_poll);
 }
 
 /* Whether there is, or now will be, a stripe to send. */

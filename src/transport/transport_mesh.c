@@ -252,7 +252,7 @@ static ddl_status open_bell(ddl_mesh *mesh, ddl_error *err)
     if (code == 0) {
         mesh->bell.data = mesh;
         mesh->bell_open = true;
-        code = uv_poll_start(&mesh->bell, UV_READABLE, on_bell);
+        code = ddl_engine_watch(mesh->engine, &mesh->bell, UV_READABLE, on_bell);
     }
     return code == 0 ? DDL_OK : DDL_FAIL_OS(err, DDL_ERESOURCE, -code, "cannot watch the bell of lanes");
 }

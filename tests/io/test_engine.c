@@ -37,8 +37,9 @@ typedef struct bench {
     size_t event_size;
     size_t event_bytes, to_come; /* that it counts for, and comes before */
     uv_poll_t poll;
-    bool swept_too; /* the sweep reads as well, as the mesh does */
-    int awaited;    /* holder: bytes that must still come */
+    bool swept_too;        /* the sweep reads as well, as the mesh does */
+    atomic_bool rewatches; /* the sweep changes the watch, as the mesh does where a socket is full */
+    int awaited;           /* holder: bytes that must still come */
     atomic_int arrived;
     atomic_bool *flags; /* one per byte, in order */
     int ticks, located;
@@ -72,9 +73,16 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         ddl_engine_moved(b->engine);
 }
 
+static void watch(bench *b)
+{
+    assert_int_equal(ddl_engine_watch(b->engine, &b->poll, UV_READABLE, on_readable), 0);
+}
+
 static bool sweep(void *arg)
 {
     bench *b = arg;
+    if (atomic_load(&b->rewatches))
+        watch(b);
     atomic_store(&b->dozes, false);
     atomic_fetch_add(&b->sweeps, 1);
     return b->swept_too && take_bytes(b);
@@ -139,7 +147,7 @@ static void open_bench_on(bench *b, bool crowded, bool swept_too)
     assert_true(ddl_engine_enter(b->engine, ddl_deadline_in_ms(PATIENCE_MS)));
     assert_int_equal(uv_poll_init(ddl_engine_loop(b->engine), &b->poll, b->pipe[0]), 0);
     b->poll.data = b;
-    assert_int_equal(uv_poll_start(&b->poll, UV_READABLE, on_readable), 0);
+    watch(b);
     ddl_engine_leave(b->engine);
 }
 
@@ -332,6 +340,84 @@ static void who_waits_yields_at_once_where_it_shares_its_cpu_and_else_later(void
     assert_in_range(most, LEAST, MOST);
 }
 #endif
+
+/* ---- a watch that is changed ---- */
+
+typedef struct sleeper {
+    bench *bench;
+    const atomic_bool *done;
+    int64_t heard_ns;
+} sleeper;
+
+static void *sleep_until_heard(void *arg)
+{
+    sleeper *me = arg;
+    DDL_ASSERT(ddl_engine_wait(me->bench->engine, me->done, ddl_deadline_in_ms(PATIENCE_MS)));
+    me->heard_ns = ddl_now_ns();
+    return NULL;
+}
+
+static void change_and_leave(bench *b)
+{
+    assert_true(ddl_engine_enter(b->engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    watch(b);
+    ddl_engine_leave(b->engine);
+}
+
+/* In vain, as the last that is done with the baton. */
+static void change_and_wait(bench *b, sleeper *behind, pthread_t *thread)
+{
+    const int before = atomic_load(&b->sweeps);
+    const ddl_deadline deadline = ddl_deadline_in_ms(PATIENCE_MS);
+    atomic_store(&b->rewatches, true);
+    assert_int_equal(pthread_create(thread, NULL, sleep_until_heard, behind), 0);
+    while ((atomic_load(&b->sweeps) == before || !atomic_load(&b->dozes)) && !ddl_deadline_passed(deadline))
+        sched_yield();
+    atomic_store(&b->rewatches, false);
+}
+
+/* How long a thread that sleeps does not hear what comes just after that; -1: it may not have slept. */
+static int64_t deaf_ns(bool waits)
+{
+    enum { ASLEEP_MS = 10 }; /* and it looks by itself after 20 */
+    bench b;
+    pthread_t first, second;
+    open_bench(&b, true, false);
+    sleeper asleep = { &b, &b.flags[0], 0 }, behind = asleep;
+    job *work = calloc(1, sizeof *work);
+    ddl_engine_submit(b.engine, &work->link);
+    const int64_t start_ns = ddl_now_ns();
+    assert_int_equal(pthread_create(&first, NULL, sleep_until_heard, &asleep), 0);
+    while (!atomic_load(&b.dozes) && ddl_now_ns() - start_ns < PATIENCE_MS * DDL_NS_PER_MS)
+        sched_yield();
+    if (waits)
+        change_and_wait(&b, &behind, &second);
+    else
+        change_and_leave(&b);
+    const int64_t written_ns = ddl_now_ns();
+    assert_int_equal(write(b.pipe[1], "x", 1), 1);
+    pthread_join(first, NULL);
+    if (waits)
+        pthread_join(second, NULL);
+    close_bench(&b);
+    return written_ns - start_ns < ASLEEP_MS * DDL_NS_PER_MS ? asleep.heard_ns - written_ns : -1;
+}
+
+/* libuv takes a descriptor out of what it watches when that is changed, and puts it back when it runs. */
+static void who_sleeps_hears_although_another_changes_the_watch(void **state)
+{
+    (void)state;
+    enum { TRIES = 20, SOON_NS = 5000 * 1000 };
+    for (int waits = 0; waits < 2; waits++) {
+        int soon = 0, late = 0;
+        for (int i = 0; i < TRIES; i++) {
+            const int64_t ns = deaf_ns(waits == 1);
+            soon += ns >= 0 && ns < SOON_NS;
+            late += ns >= SOON_NS;
+        }
+        assert_in_range(late, 0, soon); /* half of them, as others may have the CPU */
+    }
+}
 
 static void *wait_for_first(void *arg)
 {
@@ -1019,6 +1105,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_waits_yields_at_once_where_it_shares_its_cpu_and_else_later,
                                         be_first_if_allowed, be_like_others),
 #endif
+        cmocka_unit_test(who_sleeps_hears_although_another_changes_the_watch),
         cmocka_unit_test(nobody_sleeps_without_having_dozed),
         cmocka_unit_test(wait_on_a_stuck_engine_ends_soon_after_its_deadline),
         cmocka_unit_test(wait_begun_after_its_deadline_drives_all_the_same),

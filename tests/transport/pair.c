@@ -68,7 +68,9 @@ static void on_lost(void *arg, int peer, int os_errno, const ddl_error *error)
 
 static bool sweep(void *arg)
 {
-    ddl_mesh_sweep(((side *)arg)->mesh);
+    side *me = arg;
+    atomic_store(&me->dozes, false);
+    ddl_mesh_sweep(me->mesh);
     return false;
 }
 
@@ -79,7 +81,9 @@ static bool needs_loop(void *arg)
 
 static bool doze(void *arg)
 {
-    return ddl_mesh_doze(((side *)arg)->mesh);
+    side *me = arg;
+    atomic_store(&me->dozes, true);
+    return ddl_mesh_doze(me->mesh);
 }
 
 static void no_job(void *arg, ddl_link *job)
@@ -94,10 +98,9 @@ static void no_tick(void *arg, int64_t now_ns)
     (void)now_ns;
 }
 
-static bool never_busy(void *arg)
+static bool busy(void *arg)
 {
-    (void)arg;
-    return false;
+    return ((side *)arg)->is_busy;
 }
 
 bool by_lanes;
@@ -153,7 +156,7 @@ void open_side(side *me, int rank, int socket)
                              .cancels = on_unwanted,
                              .widen = on_widen,
                              .arg = me };
-    ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, NULL, never_busy, doze, me };
+    ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, NULL, busy, doze, me };
     assert_int_equal(ddl_mesh_create(rank, 2, wires, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
     if (pulling)
         ddl_mesh_set_pull(me->mesh, 1);

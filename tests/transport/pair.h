@@ -18,6 +18,8 @@ typedef struct side {
     ddl_heap *heap;
     int heard, told, left, lost;
     bool wants_nothing, cancels_nothing;
+    bool is_busy;         /* for its engine */
+    atomic_bool dozes;    /* since the last sweep */
     int asked_for_more;   /* further connections */
     ddl_status lost_code; /* of a link that carried nonsense, or ended where there are several connections */
     char lost_text[300];

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/assert.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -16,6 +17,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -1078,6 +1081,96 @@ static int test_lanes(void)
 
 #endif
 
+/* ---- a thread that sleeps ---- */
+
+typedef struct awaited {
+    message message;
+    side *side;
+    atomic_bool done;
+    int64_t done_ns;
+} awaited;
+
+static void tell_sleeper(ddl_xfer *xfer)
+{
+    awaited *in = DDL_CONTAINER(DDL_CONTAINER(xfer, message, xfer), awaited, message);
+    in->done_ns = ddl_now_ns();
+    atomic_store(&in->done, true);
+    ddl_engine_wake(in->side->engine);
+}
+
+static void *await(void *arg)
+{
+    awaited *in = arg;
+    DDL_ASSERT(ddl_engine_wait(in->side->engine, &in->done, ddl_deadline_in_ms(PATIENCE_MS)));
+    return NULL;
+}
+
+/* How long it does not hear what comes over connections that another thread has just filled; -1: it may not
+ * have slept. */
+static int64_t deaf_ns(void)
+{
+    enum { ASLEEP_MS = 10 /* and it looks by itself after 20 */, STRIPES = 3, SMALL = 1024 };
+    const size_t bytes = (size_t)STRIPES * DDL_FRAME_STRIPE_BYTES;
+    side pair[2];
+    int sockets[2];
+    const int small = SMALL;
+    open_pair(pair, sockets);
+    setsockopt(sockets[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    for (int i = 0; i < nstreams; i++)
+        setsockopt(streams[0][i], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    message out, taken, sent;
+    awaited in = { .side = &pair[0] };
+    prepare(&in.message, 1, 1, bytes, bytes, false);
+    in.message.xfer.done = tell_sleeper;
+    post(&pair[0], &in.message, false);
+    post_recv(&pair[1], &taken, 1, bytes, bytes);
+    drive(pair, 4); /* both are granted */
+    pair[0].is_busy = true;
+    ddl_engine_leave(pair[0].engine);
+
+    pthread_t thread;
+    const int64_t start_ns = ddl_now_ns();
+    atomic_store(&pair[0].dozes, false);
+    assert_int_equal(pthread_create(&thread, NULL, await, &in), 0);
+    while (!atomic_load(&pair[0].dozes) && ddl_now_ns() - start_ns < PATIENCE_MS * DDL_NS_PER_MS)
+        sched_yield();
+    assert_true(ddl_engine_enter(pair[0].engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    post_send(&pair[0], &out, 1, bytes, bytes);
+    assert_false(out.done);
+    ddl_engine_leave(pair[0].engine);
+    prepare(&sent, 0, 1, bytes, bytes, true);
+    const int64_t sent_ns = ddl_now_ns();
+    post(&pair[1], &sent, true);
+    while (!atomic_load(&in.done) && ddl_now_ns() - sent_ns < PATIENCE_MS * DDL_NS_PER_MS)
+        ddl_engine_progress(pair[1].engine);
+    pthread_join(thread, NULL);
+    assert_true(ddl_engine_enter(pair[0].engine, ddl_deadline_in_ms(PATIENCE_MS)));
+    drive_until(pair, &taken.done);
+    drive_until(pair, &sent.done);
+    drive_until(pair, &out.done);
+    assert_arrived(&in.message);
+    assert_arrived(&taken);
+    close_pair(pair);
+    free(in.message.data);
+    free(taken.data);
+    free(sent.data);
+    free(out.data);
+    return sent_ns - start_ns < ASLEEP_MS * DDL_NS_PER_MS ? in.done_ns - sent_ns : -1;
+}
+
+static void who_sleeps_hears_although_another_fills_the_connection(void **state)
+{
+    (void)state;
+    enum { TRIES = 20, SOON_NS = 5000 * 1000 };
+    int soon = 0, late = 0;
+    for (int i = 0; i < TRIES; i++) {
+        const int64_t ns = deaf_ns();
+        soon += ns >= 0 && ns < SOON_NS;
+        late += ns >= SOON_NS;
+    }
+    assert_in_range(late, 0, soon); /* half of them, as others may have the CPU */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1109,6 +1202,7 @@ int main(void)
         cmocka_unit_test(notices_reach_the_owner),
         cmocka_unit_test(early_frames_can_be_looked_at),
         cmocka_unit_test(early_frames_of_many_operations_are_told_apart),
+        cmocka_unit_test(who_sleeps_hears_although_another_fills_the_connection),
     };
     const struct CMUnitTest tests_with_stripes[] = {
         cmocka_unit_test(messages_arrive_whichever_end_comes_first),
@@ -1119,6 +1213,7 @@ int main(void)
         cmocka_unit_test(forgotten_channels_give_their_budget_back),
         cmocka_unit_test(goodbye_and_death_are_told_apart),
         cmocka_unit_test(notices_reach_the_owner),
+        cmocka_unit_test(who_sleeps_hears_although_another_fills_the_connection),
     };
     int failed = cmocka_run_group_tests_name("connections", tests, NULL, NULL);
     nstreams = 3;
