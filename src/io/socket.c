@@ -272,6 +272,12 @@ bool ddl_socket_is_acked(int fd)
 #endif
 }
 
+size_t ddl_socket_unread(int fd)
+{
+    int unread = 0;
+    return ioctl(fd, FIONREAD, &unread) == 0 && unread > 0 ? (size_t)unread : 0;
+}
+
 bool ddl_socket_is_full(int os_errno)
 {
     return os_errno == EAGAIN || os_errno == EWOULDBLOCK || os_errno == ENOBUFS || os_errno == ENOMEM;

@@ -82,6 +82,9 @@ int ddl_socket_new(int family);
 int ddl_socket_new_datagram(int family);
 int ddl_socket_accept_new(int listener, struct sockaddr *from, socklen_t *from_bytes);
 
+/* How many bytes have come and were not read. */
+size_t ddl_socket_unread(int fd);
+
 /* Why a write was not done, of errno: for now, as there is no room; for good, as the other end is gone. */
 bool ddl_socket_is_full(int os_errno);
 bool ddl_socket_is_hung_up(int os_errno);

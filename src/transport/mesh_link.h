@@ -339,7 +339,8 @@ bool ddl_mesh_was_cancelled(const ddl_mesh_link *link, const ddl_frame *frame, d
 void ddl_mesh_read_link(ddl_mesh_link *link);
 void ddl_mesh_read_lanes_of(ddl_mesh_link *link);
 
-/* Of a socket with an error: take what is unread. A short read is not the end of it here. */
+/* Of a link that has ended, or whose end was seen elsewhere: take what is unread. A short read is not the end
+ * of it here. */
 void ddl_mesh_read_to_the_end(ddl_mesh_link *link);
 
 /* Keep the link among those that are read without being polled exactly while that is needed, and read them.

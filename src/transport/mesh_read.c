@@ -3,6 +3,7 @@
 
 #include "base/failpoint.h"
 #include "base/size.h"
+#include "io/socket.h"
 #include "transport/moving.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 
 enum {
     STAGING_BEFORE_BULK = 4 * 1024, /* when bulk is due: what lands here has to be copied */
+    AHEAD_BYTES = 256 * 1024 /* more than a TLS session has read ahead, which the system does not count */
 };
 
 /* ---- frames ---- */
@@ -343,9 +345,13 @@ static bool read_some(ddl_mesh_link *link)
     return link->in != NULL ? read_lane(link) : read_socket(link);
 }
 
+/* What is there now, and so the end if there is one; whoever goes on sending does not hold this rank up. */
 void ddl_mesh_read_to_the_end(ddl_mesh_link *link)
 {
-    uint64_t before, most = link->bytes_read + (link->in != NULL ? link->in->capacity : UINT64_MAX / 2);
+    const size_t there =
+        link->in != NULL ? link->in->capacity : ddl_socket_unread(link->wire.fd) + AHEAD_BYTES;
+    const uint64_t most = link->bytes_read + there;
+    uint64_t before;
     do {
         before = link->bytes_read;
         read_some(link);

@@ -23,6 +23,8 @@ static bool on_heard(void *arg, int peer, const ddl_frame *frame)
     (void)frame;
     side *me = arg;
     me->heard++;
+    if (me->when_heard != NULL)
+        me->when_heard(me);
     return !me->wants_nothing;
 }
 

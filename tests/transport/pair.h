@@ -17,6 +17,8 @@ typedef struct side {
     ddl_lanes *lanes; /* NULL: frames go over the socket */
     ddl_heap *heap;
     int heard, told, left, lost;
+    void (*when_heard)(struct side *me); /* or NULL */
+    int fed_by;                          /* for that */
     bool wants_nothing, cancels_nothing;
     bool is_busy;         /* for its engine */
     atomic_bool dozes;    /* since the last sweep */

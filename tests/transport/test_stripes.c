@@ -539,6 +539,41 @@ static void why_a_peer_ends_is_heard_before_the_end_of_a_further_connection(void
     free(l.in.data);
 }
 
+enum { FED_MOST = 100 * 1000 };
+
+static void put_another(side *me)
+{
+    const ddl_frame enter = frame_of(DDL_FRAME_ENTER, 1, 0);
+    uint8_t header[DDL_FRAME_BYTES];
+    ddl_frame_encode(&enter, header);
+    if (me->heard < FED_MOST)
+        assert_int_equal(send(me->fed_by, header, sizeof header, MSG_NOSIGNAL), sizeof header);
+}
+
+/* One that always has more to say on the first one is lost all the same. */
+static void who_goes_on_sending_is_lost_with_a_further_connection(void **state)
+{
+    (void)state;
+    side me;
+    int sockets[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
+    memset(&me, 0, sizeof me);
+    make_streams();
+    open_side(&me, 0, sockets[0]);
+    me.when_heard = put_another;
+    me.fed_by = sockets[1];
+    put_another(&me);
+    for (int i = 0; i < nstreams; i++)
+        shutdown(streams[1][i], SHUT_RDWR);
+    ddl_engine_progress(me.engine);
+    assert_int_equal(me.lost, 1);
+    assert_in_range(me.heard, 1, FED_MOST / 10);
+    close_side(&me);
+    close(sockets[1]);
+    for (int i = 0; i < nstreams; i++)
+        close(streams[1][i]);
+}
+
 /* The system says so but once, here to who writes, and then that the connection has ended. */
 static void a_connection_that_was_reset_is_told_as_that(void **state)
 {
@@ -950,6 +985,7 @@ int main(void)
         cmocka_unit_test(who_is_cut_off_between_its_goodbyes_is_found),
         cmocka_unit_test(an_end_without_goodbye_is_a_lost_peer_also_after_one_elsewhere),
         cmocka_unit_test(why_a_peer_ends_is_heard_before_the_end_of_a_further_connection),
+        cmocka_unit_test(who_goes_on_sending_is_lost_with_a_further_connection),
         cmocka_unit_test(a_connection_that_was_reset_is_told_as_that),
         cmocka_unit_test(what_is_large_comes_as_its_sender_chooses),
         cmocka_unit_test(one_connection_carries_what_is_large_at_first),
