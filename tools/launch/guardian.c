@@ -41,8 +41,16 @@ static void on_signal(struct guardian *g, int signal, int64_t now_ns)
     switch (signal) {
     case SIGTSTP:
         launch_guardian_signal(g, SIGSTOP);
+        if (g->time_limit_ns != DDL_DEADLINE_NEVER)
+            g->limit_left_ns = g->time_limit_ns - now_ns;
+        g->time_limit_ns = DDL_DEADLINE_NEVER;
         return;
     case SIGCONT:
+        if (g->limit_left_ns > 0)
+            g->time_limit_ns = now_ns + g->limit_left_ns;
+        g->limit_left_ns = 0;
+        launch_guardian_signal(g, SIGCONT);
+        return;
     case SIGUSR1:
     case SIGUSR2:
         launch_guardian_signal(g, signal);

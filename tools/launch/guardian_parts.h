@@ -39,7 +39,7 @@ struct guardian {
     int64_t interrupted_ns; /* the first SIGINT; 0: none */
     int64_t notice_ns;      /* when to say what is waited for */
     int64_t held_due_ns;    /* when the first beginning of a line has been held for long enough */
-    int64_t failed_ns, stage_end_ns, killed_ns, time_limit_ns, all_ended_ns, last_output_ns;
+    int64_t failed_ns, stage_end_ns, killed_ns, time_limit_ns, limit_left_ns, all_ended_ns, last_output_ns;
     int64_t drain_start_ns; /* when all ranks had ended and our reader last kept up */
     /* A slow reader is waited for so long after the ranks' end, and after somebody asked; -1: for ever. */
     int64_t flush_ms, flush_asked_ns;
