@@ -40,7 +40,8 @@
  * Requests.  With request == NULL a call blocks until the operation is done. Otherwise the call sets *request
  *   and returns at once; the request must be waited for, or tested until it is done.
  * Deadlines. Every operation ends by its deadline, which starts when the operation is issued
- *   (ddl_comm_set_timeout, ddl_options.timeout_ms, DDL_TIMEOUT; 300 s). No call waits for ever. An operation
+ *   (ddl_comm_set_timeout, ddl_options.timeout_ms, DDL_TIMEOUT; 300 s), and is put off by the time for which
+ *   its own process is stopped, as by Ctrl-Z, for a second or more. No call waits for ever. An operation
  *   ends earlier if a rank that it waits for is gone (DDL_EPEERLOST), has given no sign of life for 30 s, as
  *   when its process is stopped (DDL_EUNRESPONSIVE, DDL_UNRESP_TIMEOUT), or is on a host that has
  *   acknowledged nothing for 15 s (DDL_EUNREACHABLE, DDL_UNREACH_TIMEOUT).

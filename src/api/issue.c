@@ -328,6 +328,14 @@ static void describe(ddl_comm *comm, const ddl_call *call, const ddl_algorithm *
     request->is_large = comm->votes != NULL && is_large(comm, call, element_bytes);
 }
 
+void ddl_issue_put_off(ddl_request *request, int64_t since_ns, int64_t now_ns)
+{
+    const int64_t from_ns = since_ns > request->issued_ns ? since_ns : request->issued_ns;
+    const ddl_deadline deadline = atomic_load(&request->deadline);
+    if (now_ns > from_ns && deadline < DDL_DEADLINE_NEVER - (now_ns - from_ns))
+        atomic_store(&request->deadline, deadline + (now_ns - from_ns));
+}
+
 /* Saturates. */
 static ddl_deadline later_by_ms(int64_t ns, int64_t ms)
 {
@@ -337,7 +345,8 @@ static ddl_deadline later_by_ms(int64_t ns, int64_t ms)
 void ddl_issue_set_deadline(ddl_request *request)
 {
     request->issued_ns = ddl_now_ns();
-    request->deadline = later_by_ms(request->issued_ns, request->timeout_ms);
+    atomic_store_explicit(&request->deadline, later_by_ms(request->issued_ns, request->timeout_ms),
+                          memory_order_relaxed);
     request->warn_ns = later_by_ms(request->issued_ns, request->comm->world->config.warn_ms);
 }
 

@@ -52,6 +52,8 @@ void ddl_issue_begin(ddl_request *request);
 void ddl_issue_fail(ddl_request *request, const ddl_error *error);
 /* Its time runs from now on. */
 void ddl_issue_set_deadline(ddl_request *request);
+/* Holder: what has passed of its time since then does not count. */
+void ddl_issue_put_off(ddl_request *request, int64_t since_ns, int64_t now_ns);
 /* Holder: it has ended well; what tasks of requests are finished with. */
 void ddl_issue_finished(ddl_task *task);
 

@@ -190,10 +190,30 @@ static ddl_status finish(ddl_request **handle)
     return ddl_request_finish(request);
 }
 
+/* It is not waited for in vain if it was put off meanwhile. */
+static bool is_put_off(const ddl_request *request, ddl_deadline deadline)
+{
+    return atomic_load(&request->deadline) > deadline;
+}
+
+/* False: the engine is stuck. */
+static bool await(const ddl_request *request)
+{
+    ddl_deadline deadline;
+    bool done;
+    do {
+        deadline = atomic_load(&request->deadline);
+        done = ddl_engine_wait(request->engine, &request->done, deadline);
+    } while (!done && is_put_off(request, deadline));
+    return done;
+}
+
 ddl_status ddl_request_wait_entered(ddl_request **handle)
 {
     const ddl_request *request = *handle;
-    bool done = ddl_engine_wait_entered(request->engine, &request->done, request->deadline);
+    const ddl_deadline deadline = atomic_load_explicit(&request->deadline, memory_order_relaxed);
+    const bool done = ddl_engine_wait_entered(request->engine, &request->done, deadline) ||
+                      (is_put_off(request, deadline) && await(request));
     return done ? finish(handle) : give_up(handle);
 }
 
@@ -211,8 +231,7 @@ ddl_status ddl_wait(ddl_request **handle)
     DDL_TRY(check_forked("wait"));
     ddl_request *request = *handle;
     atomic_fetch_add(&request->pool->waiters, 1);
-    bool done = ddl_request_is_done(request) ||
-                (!has_exited(request) && ddl_engine_wait(request->engine, &request->done, request->deadline));
+    bool done = ddl_request_is_done(request) || (!has_exited(request) && await(request));
     atomic_fetch_sub(&request->pool->waiters, 1);
     return done ? finish(handle) : give_up(handle);
 }
@@ -259,10 +278,12 @@ static bool wait_on_engine(size_t n, ddl_request *requests[], const ddl_request 
     }
     for (size_t i = 0; i < n; i++)
         flags[i] = requests[i] != NULL ? &requests[i]->done : NULL;
-    bool done = ddl_engine_wait_any(first->engine, flags, n, first->deadline);
+    const ddl_deadline deadline = atomic_load(&first->deadline);
+    const bool goes_on =
+        ddl_engine_wait_any(first->engine, flags, n, deadline) || is_put_off(first, deadline);
     if (flags != on_stack)
         ddl_free(flags);
-    return done;
+    return goes_on;
 }
 
 static void drive(ddl_engine *engine)

@@ -66,9 +66,9 @@ struct ddl_request {
     ddl_task task;
     void *kept; /* copies of the caller's arrays; room that stays with the request */
     size_t kept_bytes;
-    ddl_error *refusal; /* why it must fail rather than begin; NULL: it begins */
-    bool lacks;         /* it fails, as there is no memory for it */
-    ddl_deadline deadline;
+    ddl_error *refusal;             /* why it must fail rather than begin; NULL: it begins */
+    bool lacks;                     /* it fails, as there is no memory for it */
+    _Atomic(ddl_deadline) deadline; /* the holder may put it off, though others wait for it */
     int64_t issued_ns;
     ddl_deadline warn_ns; /* if it waits for longer, it is told for whom */
     int64_t timeout_ms;

@@ -97,6 +97,8 @@ typedef struct ddl_world {
     ddl_balance balance; /* of ranks over CPUs */
     ddl_vigil *vigils;   /* over each rank */
     int64_t watched_ns;
+    int64_t ticked_ns;
+    int wary_ticks;   /* ticks that are to come in time before one that is late tells of a stop */
     bool is_watching; /* in this tick: those who are waited for are to show that they live */
 } ddl_world;
 

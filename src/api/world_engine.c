@@ -10,7 +10,9 @@
 enum {
     COPIES_NEAR_MS = 5,
     COPIES_LOOK_MS = 1,
-    WATCH_MS = 250, /* from one look at those who are waited for to the next */
+    WATCH_MS = 250,    /* from one look at those who are waited for to the next */
+    STOPPED_MS = 1000, /* a tick that comes so late after the one before it, where 200 ms is the most */
+    WARY_TICKS = 10,
     GPUS_NEAR_MS = 50,
     GPUS_LOOK_MS = 1
 };
@@ -135,9 +137,34 @@ static void job(void *arg, ddl_link *link)
     ddl_mesh_flush(world->mesh);
 }
 
+/*
+ * Where a whole job was stopped, by Ctrl-Z for one, and goes on, no operation is to fail for that: time in
+ * which this process did not run does not count. If only others are stopped their time does, and who was
+ * stopped alone is told by them. A process that is often late gets no CPU rather, and has its time count.
+ */
+static void forgive_own_stop(ddl_world *world, int64_t now_ns)
+{
+    const int64_t before_ns = world->ticked_ns;
+    const bool is_late = before_ns > 0 && now_ns - before_ns > STOPPED_MS * DDL_NS_PER_MS;
+    const bool is_often = world->wary_ticks > 0;
+    world->ticked_ns = now_ns;
+    if (is_late)
+        world->wary_ticks = WARY_TICKS;
+    else if (is_often)
+        world->wary_ticks--;
+    if (!is_late || is_often)
+        return;
+    DDL_LIST_FOR_EACH (each, &world->active) {
+        ddl_comm *comm = DDL_CONTAINER(each, ddl_comm, active);
+        DDL_LIST_FOR_EACH (link, &comm->in_flight)
+            ddl_issue_put_off(DDL_CONTAINER(link, ddl_request, link), before_ns, now_ns);
+    }
+}
+
 static void tick(void *arg, int64_t now_ns)
 {
     ddl_world *world = arg;
+    forgive_own_stop(world, now_ns);
     world->is_watching = now_ns - world->watched_ns >= WATCH_MS * DDL_NS_PER_MS;
     if (world->is_watching)
         world->watched_ns = now_ns;

@@ -1104,6 +1104,62 @@ class Late(Failures):
     def test_whose_process_stood_still_meanwhile(self):
         self.at_once((self.check_stopped, False), (self.check_stopped, True))
 
+    def begin_all_but_rank_0(self, **environment):
+        """1 is in a call and 2 has started it; the others' limit is reached in it unless 0 comes."""
+        world = self.world(3, DDL_TIMEOUT=f"{self.LIMIT}s", **environment)
+        ranks = world.start_all("init", SMALL, SMALL, "free", others={
+            0: ["init", SMALL, "line", SMALL, "free"], 2: ["init", SMALL, "+" + SMALL, "line", "wait", "free"]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        ranks[2].expect("started", "DDL_OK")
+        for r in 0, 2:
+            ranks[r].expect("ready")
+        return ranks
+
+    def stop_all(self, ranks, seconds):
+        for number in signal.SIGSTOP, signal.SIGCONT:
+            for rank in ranks:
+                os.kill(rank.pid, number)
+            time.sleep(seconds if number == signal.SIGSTOP else 0)
+
+    def check_all_stopped(self, transport):
+        """As by Ctrl-Z: for longer than the limit, and then they have the rest of their time."""
+        ranks = self.begin_all_but_rank_0(DDL_TRANSPORT=transport)
+        time.sleep(self.LIMIT / 2)
+        self.stop_all(ranks, 1.5 * self.LIMIT)
+        time.sleep(self.LIMIT / 8)
+        ranks[0].go()
+        ranks[2].go()
+        for rank, event in zip(ranks, ("call", "call", "wait")):
+            rank.expect(event, "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def check_limit_after_stop(self):
+        ranks = self.begin_all_but_rank_0()
+        time.sleep(self.LIMIT / 2)
+        self.stop_all(ranks, 1.5 * self.LIMIT)
+        continued = time.monotonic_ns()
+        record = ranks[1].expect("call", "DDL_ETIMEDOUT")
+        self.assertEqual(record["culprit"], 0, record)
+        self.assertGreater(self.seconds(continued, record["end_ns"]), self.LIMIT / 4)
+        self.assert_within(record, continued, self.LIMIT / 2 + 1)
+
+    def check_seldom_run(self):
+        """Who gets no CPU most of the time has no more time than others for that."""
+        ranks = self.begin_all_but_rank_0()
+        begun = time.monotonic()
+        while time.monotonic() - begun < 4 * self.LIMIT:
+            self.stop_all(ranks, 1.2)
+            time.sleep(0.05)
+        record = ranks[1].expect("call", "DDL_ETIMEDOUT")
+        self.assertLess(self.seconds(record["begin_ns"], record["end_ns"]), 2 * self.LIMIT + bound(2), record)
+
+    def test_time_in_which_all_were_stopped_does_not_count(self):
+        self.at_once((self.check_all_stopped, "auto"), (self.check_all_stopped, "tcp"), (self.check_limit_after_stop,),
+                     (self.check_seldom_run,))
+
     def test_a_receive_without_a_send(self):
         world = self.world(2, DDL_TIMEOUT="1s")
         ranks = [world.start(0, "init", SMALL, "recv:10:int32:1", SMALL, "free"),
