@@ -196,8 +196,8 @@ static ddl_status check_oneself(const ddl_options *options, ddl_config *config, 
 
 /*
  * It cannot; the others would wait for it, if they did not hear why. Not where they wait no longer than it
- * takes to tell them; nor of what a program may try on all ranks, as ddl-bench does each algorithm: they go
- * on to the next try, and are not to hear of the last one there.
+ * takes to tell them; nor of what a program may try on all ranks, as ddl-bench does each algorithm: all
+ * find it by themselves, and go on to the next try at once.
  */
 static void tell_lack(ddl_world *world, ddl_error *err)
 {

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "io/address.h"
 #include "io/host.h"
+#include "rendezvous/failed_runs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -129,6 +130,13 @@ static ddl_status roster_of_one(ddl_joining *joining, ddl_error *err)
     return DDL_OK;
 }
 
+/* The next start of this rank is not to come here again. */
+static void note_failed_run(const ddl_joining *joining)
+{
+    if (joining->run_failed && joining->own.rank > 0)
+        ddl_failed_runs_add(ddl_store_run_id(joining->store), joining->own.rank);
+}
+
 static void close_streams(ddl_bootstrap *bootstrap)
 {
     ddl_wire *streams = bootstrap->streams;
@@ -204,6 +212,7 @@ ddl_status ddl_bootstrap_join(const ddl_bootstrap_options *options, ddl_bootstra
         *roster = joining.roster;
     } else {
         *out = NULL;
+        note_failed_run(&joining);
         ddl_joining_close_store(&joining, ddl_deadline_in_ms(DDL_JOINING_LAST_WORDS_MS));
         /* Which looks at the roster. */
         if (ddl_meshing_close(joining.meshing, ddl_deadline_in_ms(CLOSING_MS), NULL) == DDL_OK)

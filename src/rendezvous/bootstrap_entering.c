@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "io/address.h"
 #include "io/socket.h"
+#include "rendezvous/failed_runs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -102,6 +103,21 @@ static void forget_run(ddl_joining *joining)
     ddl_joining_close_store(joining, ddl_now_ns());
 }
 
+/* Once more, to a run that rank 0 has yet to begin. */
+static ddl_status await_next_run(ddl_joining *joining, ddl_deadline deadline, ddl_error *err)
+{
+    const char *place = joining->options->store;
+    if (ddl_deadline_passed(deadline))
+        return DDL_FAIL(
+            err, DDL_ETIMEDOUT,
+            "the last run at %s is over, and rank 0 did not begin another within %.1f s; start rank 0, "
+            "or raise DDL_START_TIMEOUT",
+            place, (double)(ddl_now_ns() - joining->progress.start_ns) / 1e9);
+    ddl_progress_tell(&joining->progress, "rank 0 to begin another run at %s", place);
+    (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(OVER_PAUSE_MS));
+    return DDL_OK;
+}
+
 ddl_status ddl_joining_come_to_place(ddl_joining *joining, ddl_deadline deadline, ddl_error *err)
 {
     const ddl_bootstrap_options *options = joining->options;
@@ -114,6 +130,11 @@ ddl_status ddl_joining_come_to_place(ddl_joining *joining, ddl_deadline deadline
                                       .progress = &joining->progress,
                                       .is_modest = options->lack != NULL };
     DDL_TRY(ddl_store_open(&store, deadline, &joining->store, err));
+    while (ddl_failed_runs_have(ddl_store_run_id(joining->store), options->rank)) {
+        ddl_joining_close_store(joining, ddl_now_ns());
+        DDL_TRY(await_next_run(joining, deadline, err));
+        DDL_TRY(ddl_store_open(&store, deadline, &joining->store, err));
+    }
     joining->bootstrap->store = joining->store;
     if (options->quiet && options->rank != 0) /* rank 0 tells of the others */
         joining->progress.next = DDL_DEADLINE_NEVER;
@@ -137,13 +158,6 @@ ddl_status ddl_joining_enter_run(ddl_joining *joining, ddl_error *err)
             return status;
         forget_run(joining);
         memset(joining->self.run_id, 0, DDL_RUN_ID_BYTES);
-        if (ddl_deadline_passed(options->deadline))
-            return DDL_FAIL(
-                err, DDL_ETIMEDOUT,
-                "the last run at %s is over, and rank 0 did not begin another within %.1f s; start rank 0, "
-                "or raise DDL_START_TIMEOUT",
-                options->store, (double)(ddl_now_ns() - joining->progress.start_ns) / 1e9);
-        ddl_progress_tell(&joining->progress, "rank 0 to begin another run at %s", options->store);
-        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(OVER_PAUSE_MS));
+        DDL_TRY(await_next_run(joining, options->deadline, err));
     }
 }

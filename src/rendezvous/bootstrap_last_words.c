@@ -78,13 +78,14 @@ static bool stays_shortly(const ddl_joining *joining, const ddl_error *why)
            !ddl_store_is_lost(joining->store);
 }
 
-void ddl_joining_tell_others(const ddl_joining *joining, ddl_error *err)
+void ddl_joining_tell_others(ddl_joining *joining, ddl_error *err)
 {
     const ddl_error own = *err;
     if (own.code == DDL_ESTORE && own.os_errno != 0 && own.culprit < 0)
         ddl_bootstrap_sign(&joining->own, "", err);
     const int64_t stay_ns = stays_shortly(joining, err) ? STAY_SHORTLY_MS * DDL_NS_PER_MS : 0;
-    if (!ddl_store_fail(joining->store, err, last_words(joining) + stay_ns, err))
+    joining->run_failed = ddl_store_fail(joining->store, err, last_words(joining) + stay_ns, err);
+    if (!joining->run_failed)
         *err = own;
 }
 
@@ -109,6 +110,7 @@ ddl_status ddl_joining_decline(ddl_joining *joining, ddl_error *err)
     if (joining->store == NULL || ddl_store_is_lost(joining->store))
         return own.code;
     const ddl_status around = ddl_joining_look_around(joining, "member", NULL);
+    joining->run_failed = around != DDL_OK && ddl_store_check(joining->store, NULL) != DDL_OK;
     if (around != DDL_OK) /* it has failed already, which others may be about to hear */
         ddl_joining_stay_shortly(joining, &own);
     if (around != DDL_OK || joining->present[joining->own.rank])
@@ -116,7 +118,8 @@ ddl_status ddl_joining_decline(ddl_joining *joining, ddl_error *err)
     if (own.culprit < 0)
         ddl_bootstrap_sign(&joining->own, "", err);
     const bool stays = joining->own.rank == 0; /* and then leaves, for which there is to be time */
-    ddl_store_fail(joining->store, err, last_words(joining) + (stays ? STAY_MS * DDL_NS_PER_MS : 0), err);
+    joining->run_failed =
+        ddl_store_fail(joining->store, err, last_words(joining) + (stays ? STAY_MS * DDL_NS_PER_MS : 0), err);
     if (stays)
         stay_at_place(joining, STAY_MS);
     return err->code;

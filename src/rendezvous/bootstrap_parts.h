@@ -47,6 +47,7 @@ typedef struct ddl_joining {
     bool *present;     /* by rank: has been heard of, in the phase at hand; who begins one clears it */
     bool told_how_to_copy_secret;
     bool all_have_come; /* as rank 0 knows */
+    bool run_failed;    /* and not this rank alone */
 } ddl_joining;
 
 /* ---- bootstrap_entering.c: how this rank enters a run ---- */
@@ -105,7 +106,7 @@ ddl_status ddl_joining_own_up(const ddl_joining *joining, ddl_error *err);
 
 /* Of a call on a file that has failed here the others are told where that was. What another has put into the
  * store before has a culprit, and is left as it is. */
-void ddl_joining_tell_others(const ddl_joining *joining, ddl_error *err);
+void ddl_joining_tell_others(ddl_joining *joining, ddl_error *err);
 
 /* Rank 0 of a run that has failed: some may be about to come, as all were started together. */
 void ddl_joining_stay_shortly(ddl_joining *joining, const ddl_error *why);

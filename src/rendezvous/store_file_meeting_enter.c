@@ -1,6 +1,9 @@
 /* store_file_meeting_enter.c - the others ask the run that the record names, until rank 0 has answered. */
 #include "rendezvous/store_file_meeting_parts.h"
 
+#include "rendezvous/failed_runs.h"
+
+#include "rendezvous/failed_runs.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +121,8 @@ static ddl_status check_host(ddl_file_run *file, const ddl_meet *meet, ddl_error
     ddl_status status = refusal.code;
     if (ddl_hello_ends_run(verdict))
         (void)!ddl_file_run_fail(file, &refusal, &first); /* whether or not the others can be told */
+    if (file->failed)
+        ddl_failed_runs_add(file->base.run_id, file->self.rank);
     *err = refusal;
     return status;
 }

@@ -10,6 +10,7 @@
 #include "base/bell.h"
 #include "base/list.h"
 #include "io/host.h"
+#include "rendezvous/failed_runs.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -160,6 +161,8 @@ static ddl_status find_begun_run(const char *name, const ddl_store_options *opti
         refusal.culprit = self.rank;
         if (ddl_hello_ends_run(verdict))
             fail_run(run, &refusal);
+        if (run->failed)
+            ddl_failed_runs_add(run->host.run_id, self.rank);
         if (err != NULL)
             *err = refusal;
         return status;

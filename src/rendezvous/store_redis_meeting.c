@@ -2,6 +2,7 @@
 #include "rendezvous/store_redis_meeting.h"
 
 #include "io/host.h"
+#include "rendezvous/failed_runs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -277,6 +278,8 @@ static ddl_status check_host(ddl_redis_run *redis, const ddl_meet *meet, ddl_err
     if (ddl_hello_ends_run(verdict))
         (void)!ddl_redis_run_fail(redis, &refusal, ddl_now_ns(),
                                   &unwanted); /* whether or not the others can be told */
+    if (redis->failed)
+        ddl_failed_runs_add(redis->base.run_id, redis->self.rank);
     *err = refusal;
     return refusal.code;
 }

@@ -5,6 +5,7 @@
 #include "io/host.h"
 #include "io/interface.h"
 #include "io/socket.h"
+#include "rendezvous/failed_runs.h"
 #include "rendezvous/network_master.h"
 
 #include <ctype.h>
@@ -183,6 +184,8 @@ static enum attempt enter_once(ddl_tcp_run *tcp, const ddl_store_options *option
         attempt = shake_hands(options, &self, host, &addresses[which], &wire, &hello, limit, err);
     if (attempt == ENTERED)
         attempt = greet(&wire, tcp->where, &hello, limit, err);
+    if (ddl_hello_ends_run(hello.verdict))
+        ddl_failed_runs_add(hello.peer.run_id, self.rank);
     if (attempt != ENTERED) {
         ddl_wire_close(&wire);
         put_last(addresses, count, which);

@@ -1669,6 +1669,32 @@ class Configuration(Failures):
             self.assert_names(record, f"rank {culprit} on ", f"[{ranks[culprit].pid}]: {variable}", value)
             self.assert_within(record, begun, 2)
 
+    def check_tries_again(self, store, name, wrong, right, culprits):
+        world = self.world(3, DDL_START_TIMEOUT="20s", DDL_STORE=store)
+        ranks = [world.start(r, *([f"set:{name}={wrong}"] if r in culprits else []), "line", "init", f"set:{name}={right}", "init",
+                             SMALL, "free") for r in range(3)]
+        for rank in ranks:
+            rank.expect("ready")
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            self.assertNotEqual(rank.expect("init")["status"], "DDL_OK")
+            record = rank.expect("init", "DDL_OK")
+            self.assert_within(record, record["begin_ns"], 3)
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def test_who_tries_another_setting_does_not_hear_of_the_last_try(self):
+        """Tried by all, or by one alone. Rank 0 stays a moment for those who have not heard of it; the others are in their
+        next try by then."""
+        tries = [("DDL_IFACE", "nosuch0", "", (0, 1, 2)), ("DDL_IFACE", "nosuch0", "", (0,)), ("DDL_IFACE", "nosuch0", "", (1,)),
+                 ("DDL_TRANSPORT", "pigeon", "auto", (0, 1, 2)), ("DDL_PORT_RANGE", "99-1", "", (0, 1, 2)),
+                 ("WORLD_SIZE", "4", "3", (2,))]
+        with tempfile.TemporaryDirectory() as folder:
+            for store in None, "file://" + folder:
+                self.at_once(*[(self.check_tries_again, store, *tried) for tried in tries])
+
     def test_who_cannot_tell_what_it_lacks_says_so(self):
         world = self.world(3, DDL_TRANSPORT="pigeon")
         with socket.socket() as other:

@@ -188,6 +188,28 @@ class Meeting(Tests):
                     redis6 = self.redis("--bind", "127.0.0.1 ::1")
                     self.assert_computes(f"redis://[::1]:{redis6.port}")
 
+    def check_tries_again(self, url, name, wrong, right, culprits):
+        world = self.world(3, url)
+        ranks = [world.start(r, *([f"set:{name}={wrong}"] if r in culprits else []), "line", "init", f"set:{name}={right}", "init",
+                             "barrier", "free") for r in range(3)]
+        for rank in ranks:
+            rank.expect("ready")
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            self.assertNotEqual(rank.expect("init")["status"], "DDL_OK")
+            record = rank.expect("init", "DDL_OK")
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(4), record)
+            rank.expect("call", "DDL_OK")
+            rank.expect("free", "DDL_OK")
+            rank.finish(0)
+
+    def test_who_tries_another_setting_does_not_hear_of_the_last_try(self):
+        redis = self.redis()
+        tries = [("DDL_IFACE", "nosuch0", "", (0, 1, 2)), ("DDL_IFACE", "nosuch0", "", (1,)), ("WORLD_SIZE", "4", "3", (2,))]
+        self.at_once(*[functools.partial(self.check_tries_again, redis.url(), *tried) for tried in tries])
+        self.assertEqual(redis.keys(), 0)
+
     def test_who_ends_without_leaving_leaves_nothing_either(self):
         redis, nranks = self.redis(), 3
         with tempfile.TemporaryDirectory() as folder:
