@@ -51,7 +51,7 @@ static int64_t late_ms(const ddl_config *config)
     return ms < config->start_timeout_ms ? ms : config->start_timeout_ms;
 }
 
-static ddl_bootstrap_options bootstrap_options(const ddl_world *world, ddl_deadline deadline)
+static ddl_bootstrap_options bootstrap_options(ddl_world *world, ddl_deadline deadline)
 {
     return (ddl_bootstrap_options){
         .rank = world->config.rank,
@@ -72,6 +72,8 @@ static ddl_bootstrap_options bootstrap_options(const ddl_world *world, ddl_deadl
         .may_use_nccl = may_use_nccl(&world->config),
         .may_have_gpu = ddl_gpu_may_be_there(),
         .quiet = is_quiet(&world->config),
+        .make_ready = ddl_world_make_insisted,
+        .arg = world,
         .service = world->service,
         .deadline = deadline,
         .late_ms = late_ms(&world->config),

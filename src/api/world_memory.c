@@ -66,25 +66,41 @@ static void touch_lanes(const ddl_world *world, bool has_board)
     ddl_lanes_touch(world->lanes, parts, has_board ? 3 : 0);
 }
 
+static bool has_board(const ddl_roster *roster)
+{
+    return roster->local_size_of[roster->rank] <= DDL_BOARD_RANKS;
+}
+
+/* This rank's. */
+static ddl_status make_own(ddl_world *world, const ddl_roster *roster, ddl_error *err)
+{
+    ddl_cost_model model;
+    DDL_TRY(ddl_cost_model_unpack(roster->costs, roster->ncosts, 1, &model, err));
+    size_t lane_bytes = model.lane_bytes < LANES_MOST_BYTES ? (size_t)model.lane_bytes : LANES_MOST_BYTES;
+    if (ddl_roster_crowding(roster) > 1)
+        lane_bytes =
+            ddl_size_min(lane_bytes, CROWDED_LANES_BYTES / (size_t)roster->local_size_of[roster->rank]);
+    const size_t board_bytes = sizeof(ddl_pad);
+    return ddl_lanes_create(roster, DDL_BOARDS * board_bytes, has_board(roster) ? board_bytes : 0, lane_bytes,
+                            &world->lanes, err);
+}
+
+ddl_status ddl_world_make_insisted(void *arg, const ddl_roster *roster, ddl_error *err)
+{
+    ddl_world *world = arg;
+    if (world->config.local_transport != DDL_LOCAL_SHM || roster->local_size_of[roster->rank] == 1)
+        return DDL_OK;
+    return make_own(world, roster, err);
+}
+
 ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline deadline, ddl_error *err)
 {
     const ddl_roster *roster = world->roster;
-    const bool has_board = roster->local_size_of[roster->rank] <= DDL_BOARD_RANKS;
     ddl_apart apart = { .nranks = roster->nranks };
     if (roster->local_size_of[roster->rank] == 1)
         return DDL_OK;
-    if (world->config.local_transport != DDL_LOCAL_TCP) {
-        ddl_cost_model model;
-        DDL_TRY(ddl_cost_model_unpack(roster->costs, roster->ncosts, 1, &model, err));
-        size_t lane_bytes = model.lane_bytes < LANES_MOST_BYTES ? (size_t)model.lane_bytes : LANES_MOST_BYTES;
-        if (ddl_roster_crowding(roster) > 1)
-            lane_bytes =
-                ddl_size_min(lane_bytes, CROWDED_LANES_BYTES / (size_t)roster->local_size_of[roster->rank]);
-        const size_t board_bytes = sizeof(ddl_pad);
-        ddl_status status = ddl_lanes_create(roster, DDL_BOARDS * board_bytes, has_board ? board_bytes : 0,
-                                             lane_bytes, &world->lanes, err);
-        if (status != DDL_OK && world->config.local_transport == DDL_LOCAL_SHM)
-            return status;
+    if (world->config.local_transport == DDL_LOCAL_AUTO) {
+        ddl_status status = make_own(world, roster, err);
         if (status != DDL_OK && status != DDL_EUNSUPPORTED)
             ddl_apart_add_all(&apart, err);
     }
@@ -95,7 +111,7 @@ ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline
                             ? join_lanes(world, wires, others, shares, &apart, deadline, err)
                             : DDL_FAIL(err, DDL_ENOMEM, "no memory for %d neighbours", roster->nranks);
     if (status == DDL_OK && world->lanes != NULL && !ddl_roster_is_crowded(roster))
-        touch_lanes(world, has_board); /* where CPUs are shared, all would wait for all others' */
+        touch_lanes(world, has_board(roster)); /* where CPUs are shared, all would wait for all others' */
     ddl_apart_warn(&apart);
     ddl_free(apart.ranks);
     ddl_free(others);

@@ -47,6 +47,10 @@ DDL_MUST_USE ddl_status ddl_world_check_settings(ddl_world *world, ddl_error *er
 
 /* ---- world_memory.c: memory that ranks of a host share ---- */
 
+/* This rank's own, with DDL_TRANSPORT=shm, as soon as the roster is known: so all ranks hear it if there is
+ * none. arg: the world. */
+DDL_MUST_USE ddl_status ddl_world_make_insisted(void *arg, const ddl_roster *roster, ddl_error *err);
+
 /* wires: to all ranks that are connected. */
 DDL_MUST_USE ddl_status ddl_world_make_lanes(ddl_world *world, ddl_wire wires[], ddl_deadline deadline,
                                              ddl_error *err);

@@ -49,9 +49,19 @@ static ddl_status know_oneself(ddl_joining *joining, ddl_error *err)
 
 /* ---- the whole ---- */
 
+static ddl_status make_ready(const ddl_joining *joining, ddl_error *err)
+{
+    const ddl_bootstrap_options *options = joining->options;
+    if (options->make_ready == NULL || options->make_ready(options->arg, joining->roster, err) == DDL_OK)
+        return DDL_OK;
+    ddl_bootstrap_sign(&joining->own, "", err);
+    return err->code;
+}
+
 static ddl_status run_joining(ddl_joining *joining, ddl_error *err)
 {
     DDL_TRY(ddl_joining_meet(joining, err));
+    DDL_TRY(make_ready(joining, err));
     DDL_TRY(ddl_joining_connect_all(joining, err));
     if (ddl_roster_keeps_doors(joining->roster))
         DDL_TRY(ddl_meshing_serve(joining->meshing, joining->options->deadline, err));

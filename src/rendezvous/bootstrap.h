@@ -38,6 +38,9 @@ typedef struct ddl_bootstrap_options {
     uint32_t generator;  /* version of the schedule generator; all ranks must have the same */
     const double *costs; /* rank 0: constants of its cost model, for the roster; ncosts of them */
     int ncosts;
+    /* What this rank needs besides, once all have come: all hear it if it fails. NULL: nothing. */
+    ddl_status (*make_ready)(void *arg, const ddl_roster *roster, ddl_error *err);
+    void *arg;
     const ddl_error *lack; /* why this rank cannot take part, which the others are told; NULL: it can */
     ddl_service *service;
     ddl_deadline deadline;

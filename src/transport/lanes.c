@@ -50,6 +50,7 @@ struct ddl_lanes {
     atomic_bool rang;
     uint64_t mark;      /* see control */
     struct pair *pairs; /* of each rank of the world */
+    int npairs;
 };
 
 /* At least the message of a piece, but less where many ranks would take much memory. The two lanes of a pair
@@ -149,6 +150,7 @@ ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, size_t 
     lanes->memory_bytes =
         (lanes->memory_bytes + system_page_bytes - 1) / system_page_bytes * system_page_bytes;
     lanes->memory_fd = lanes->bell_fd = -1;
+    lanes->npairs = roster->nranks;
     lanes->pairs = ddl_alloc_array((size_t)roster->nranks, sizeof *lanes->pairs);
     ddl_status status = DDL_OK;
     if (lanes->pairs == NULL)
@@ -390,7 +392,7 @@ void ddl_lanes_destroy(ddl_lanes *lanes)
 {
     if (lanes == NULL)
         return;
-    for (int peer = 0; peer < lanes->roster->nranks && lanes->pairs != NULL; peer++)
+    for (int peer = 0; peer < lanes->npairs && lanes->pairs != NULL; peer++)
         ddl_lanes_part(lanes, peer);
     ddl_local_memory_unmap(lanes->heap, lanes->heap_bytes);
     ddl_local_memory_unmap(lanes->memory, lanes->memory_bytes);

@@ -19,8 +19,8 @@ typedef struct ddl_lanes ddl_lanes;
 /*
  * Make the memory, with so many bytes of room, used_bytes of which some calls use, and the bell of this
  * rank. lane_bytes: what all lanes to it may take together, if that makes them larger than they are at least;
- * all ranks of a host say the same. The roster must outlive the lanes. DDL_ENOMEM, too, where a cgroup does
- * not leave as much as the lanes and used_bytes of all ranks of the host take.
+ * all ranks of a host say the same. The roster must outlive all use of them but their end. DDL_ENOMEM, too,
+ * where a cgroup does not leave as much as the lanes and used_bytes of all ranks of the host take.
  */
 DDL_MUST_USE ddl_status ddl_lanes_create(const ddl_roster *roster, size_t room_bytes, size_t used_bytes,
                                          size_t lane_bytes, ddl_lanes **lanes, ddl_error *err);

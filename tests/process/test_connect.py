@@ -173,20 +173,32 @@ class Failing(Connecting):
         self.assertEqual(record["event"], "killed", rank.story())
         return record
 
-    def test_who_fails_as_neighbours_meet_is_found_by_following_the_names(self):
-        """Rank 4 insists on shared memory and may have none; 1 and 7 are not connected to it, and see others end."""
+    def test_who_insists_on_memory_that_it_cannot_have_tells_all(self):
+        """Rank 4; where pairs connect late also 1 and 7 hear it, which are not connected to it."""
         no_files = ["sh", "-c", 'ulimit -f 0 && exec "$@"', "sh"]
         if subprocess.run([*no_files, test_failures.ACTOR], timeout=30).returncode != 0:
             self.skipTest("the thread sanitizer writes files itself")
+        for connect in "lazy", "eager":
+            world = self.world(DDL_CONNECT=connect)
+            ranks = [world.start(r, "init", DDL_TRANSPORT="shm" if r == 4 else "auto", prefix=no_files if r == 4 else ())
+                     for r in range(NRANKS)]
+            for rank in ranks:
+                record = rank.expect("init")
+                self.assertIn(record["status"], ("DDL_ERESOURCE", "DDL_EUNSUPPORTED"), record)
+                self.assertEqual(record["culprit"], 4, record)
+                self.assert_names(record, "rank 4 on ", f"[{ranks[4].pid}]: ")
+
+    @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
+    def test_who_dies_as_neighbours_meet_is_found_by_following_the_names(self):
+        """Rank 4, before it has met any; 1 and 7 are not connected to it, and see others end."""
         world = self.world()
-        ranks = [world.start(r, "init", DDL_TRANSPORT="shm" if r == 4 else "auto", prefix=no_files if r == 4 else ())
-                 for r in range(NRANKS)]
-        records = [rank.expect("init") for rank in ranks]
-        self.assertIn(records[4]["status"], ("DDL_ERESOURCE", "DDL_EUNSUPPORTED"), records[4])
+        ranks = [world.start(r, "init", **({"DDL_FAILPOINTS": "api.met"} if r == 4 else {})) for r in range(NRANKS)]
+        time.sleep(3)  # of the 5 s that it rests there
+        ranks[4].kill()
         named = {}
-        for r, record in enumerate(records):
+        for r, rank in enumerate(ranks):
             if r != 4:
-                self.assertEqual(record["status"], "DDL_EPEERLOST", record)
+                record = rank.expect("init", "DDL_EPEERLOST")
                 self.assertIn("ended while its neighbours met (see its output)", record["text"])
                 named[r] = record["culprit"]
         for r in named:

@@ -240,9 +240,13 @@ class SharedMemory(Host):
             self.finish(ranks)
             world = self.world(2)
             insists = world.start(1, "init", DDL_TRANSPORT="shm", DDL_FAILPOINTS=site)
-            world.start(0, "init")
+            other = world.start(0, "init")
             record = insists.next()
             self.assertIn(record["status"], ("DDL_EUNSUPPORTED", "DDL_ERESOURCE", "DDL_ENOMEM"), record)
+            if site == "io.memfd":
+                for told in (record, other.expect("init", record["status"])):
+                    self.assertEqual(told["culprit"], 1, told)
+                    self.assertRegex(told["text"], rf"^rank 1 on \S+\[{insists.pid}\]: ")
 
     @unittest.skipUnless(os.environ.get("DDL_TEST_FAILPOINTS") == "1", "no failpoints in this build")
     def test_one_warning_of_a_rank_names_all_whom_it_does_not_share_with(self):
