@@ -234,17 +234,16 @@ ddl_status ddl_world_create(const ddl_options *options, ddl_world **out, ddl_err
     ddl_contexts_add(world);
     ddl_host_fill_standard();
     ddl_status status = check_oneself(options, &world->config, err);
-    if (status != DDL_OK) {
+    if (status != DDL_OK)
         tell_lack(world, err);
-        if (err->culprit < 0 && world->config.nranks > 1) /* there was nobody to tell */
-            (void)ddl_error_blame(err, world->config.rank);
-    }
     if (status == DDL_OK)
         status = find_membership(world, err);
     if (status == DDL_OK)
         status = world->config.nranks == 1 ? be_alone(world, err) : connect_all(world, err);
     if (status != DDL_OK) {
         err->rank = world->config.nranks > 0 ? world->config.rank : -1;
+        if (world->config.nranks > 1)
+            ddl_bootstrap_blame_oneself(world->config.rank, err);
         (void)ddl_world_destroy(world, ddl_now_ns(), NULL);
         return status;
     }

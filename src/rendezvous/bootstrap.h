@@ -57,6 +57,10 @@ DDL_MUST_USE ddl_status ddl_bootstrap_know_oneself(int rank, int nranks, uint32_
  * behind it, and blame the rank. */
 void ddl_bootstrap_sign(const ddl_member *own, const char *more, ddl_error *err);
 
+/* Name this rank as the culprit, if nobody is named yet, of a start that failed for what it has, or could not
+ * do by itself. */
+void ddl_bootstrap_blame_oneself(int rank, ddl_error *err);
+
 /*
  * Make sure, raising the soft limit where that is allowed, that a rank of a world can open as many
  * descriptors as it will need. To be asked first of all: who runs out of them half-way may be ended by a

@@ -46,6 +46,33 @@ void ddl_bootstrap_sign(const ddl_member *own, const char *more, ddl_error *err)
     (void)ddl_error_blame(err, own->rank);
 }
 
+/* Of a store without an errno nobody knows where it failed. What has to do with who is at the other end, or
+ * is late, is not sure to be this rank's fault. */
+static bool is_own_fault(const ddl_error *err)
+{
+    switch (err->code) {
+    case DDL_EINVAL:
+    case DDL_ECONFIG:
+    case DDL_ENETWORK:
+    case DDL_ENOMEM:
+    case DDL_ERESOURCE:
+    case DDL_EUNSUPPORTED:
+    case DDL_EDEVICE:
+    case DDL_EINTERNAL:
+        return err->culprit < 0;
+    case DDL_ESTORE:
+        return err->culprit < 0 && err->os_errno != 0;
+    default:
+        return false;
+    }
+}
+
+void ddl_bootstrap_blame_oneself(int rank, ddl_error *err)
+{
+    if (is_own_fault(err))
+        (void)ddl_error_blame(err, rank);
+}
+
 ddl_status ddl_joining_own_up(const ddl_joining *joining, ddl_error *err)
 {
     const char *knob = "";
@@ -81,7 +108,7 @@ static bool stays_shortly(const ddl_joining *joining, const ddl_error *why)
 void ddl_joining_tell_others(ddl_joining *joining, ddl_error *err)
 {
     const ddl_error own = *err;
-    if (own.code == DDL_ESTORE && own.os_errno != 0 && own.culprit < 0)
+    if (is_own_fault(&own))
         ddl_bootstrap_sign(&joining->own, "", err);
     const int64_t stay_ns = stays_shortly(joining, err) ? STAY_SHORTLY_MS * DDL_NS_PER_MS : 0;
     joining->run_failed = ddl_store_fail(joining->store, err, last_words(joining) + stay_ns, err);

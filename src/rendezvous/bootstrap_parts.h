@@ -104,8 +104,8 @@ DDL_MUST_USE ddl_status ddl_joining_connect_all(ddl_joining *joining, ddl_error 
 /* What this rank lacks others cannot know by themselves, and they are told. */
 ddl_status ddl_joining_own_up(const ddl_joining *joining, ddl_error *err);
 
-/* Of a call on a file that has failed here the others are told where that was. What another has put into the
- * store before has a culprit, and is left as it is. */
+/* Of what has failed here the others are told where that was. What another has put into the store before has
+ * a culprit, and is left as it is. */
 void ddl_joining_tell_others(ddl_joining *joining, ddl_error *err);
 
 /* Rank 0 of a run that has failed: some may be about to come, as all were started together. */

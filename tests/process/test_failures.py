@@ -1704,6 +1704,21 @@ class Configuration(Failures):
             rank.finish()
         self.assertRegex("".join(rank.errors), f"^ddl: the other ranks are not told .* port {world.port} .* is in use")
 
+    def test_who_fails_by_itself_is_the_culprit_where_there_are_others(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = {"MASTER_PORT": other.getsockname()[1], "DDL_START_TIMEOUT": "2s"}
+            name = {"MASTER_ADDR": "no-such-host.invalid", "DDL_START_TIMEOUT": "2s"}
+            store = {"DDL_STORE": "file:///no/such"}
+            ranks = [(self.world(nranks).start(rank, "init", **setting), culprit) for nranks, rank, setting, culprit in
+                     [(2, 0, port, 0), (3, 1, name, 1), (3, 2, store, 2), (1, 0, {"DDL_TRANSPORT": "pigeon"}, -1),
+                      (2, 0, {"RANK": None, "DDL_TRANSPORT": "pigeon"}, -1)]]
+            for rank, culprit in ranks:
+                record = rank.expect("init")
+                self.assertIn(record["status"], ("DDL_ENETWORK", "DDL_ESTORE", "DDL_ECONFIG"), record)
+                self.assertEqual(record["culprit"], culprit, record)
+
     def test_what_a_second_rank_of_that_number_lacks_harms_nobody(self):
         world = self.world(3)
         ranks = [world.start(r, "init", SMALL, "free") for r in range(2)]

@@ -240,6 +240,7 @@ class Disks(Tests):
                 for record in full:
                     # Within a second, of which the other's coming is no part.
                     self.told(record, "DDL_ESTORE", 3, "file store: writing " + place, "No space left on device")
+                    self.assertIn(record["culprit"], [records.index(each) for each in full])
                 told_to_all += len(full) == 2 and all("roster" in record["text"] for record in full)
                 for record in failed:
                     if record not in full and record["status"] != "DDL_ETIMEDOUT":
@@ -291,10 +292,10 @@ class Disks(Tests):
     def test_a_disk_that_cannot_be_written(self):
         place = self.disk()
         subprocess.run(["mount", "-o", "remount,ro", place], check=True, timeout=30)
-        for rank in self.world(2, DDL_STORE="file://" + place).start_all("init"):
+        for r, rank in enumerate(self.world(2, DDL_STORE="file://" + place).start_all("init")):
             record = rank.expect("init")
             self.told(record, "DDL_ESTORE", 1, "making directory " + place, "Read-only file system")
-            self.assertEqual(record["os_errno"], errno.EROFS)
+            self.assertEqual((record["os_errno"], record["culprit"]), (errno.EROFS, r))
 
     def test_a_directory_that_is_not_there(self):
         for rank in self.world(2, DDL_STORE=f"file://{self.folder}/no/such").start_all("init"):
