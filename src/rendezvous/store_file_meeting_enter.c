@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { ROOM_LOOK_MS = 1000 }; /* who waits so long for rank 0 looks once whether the disk is full */
+
 /* Whether the run of meet is settled, and lives: the rank in it that we are would be, and then we are the
  * second, or rank 0 where there is none of our number. */
 static bool is_latecomer(const ddl_file_run *file, const ddl_meet *meet)
@@ -127,12 +129,30 @@ static ddl_status check_host(ddl_file_run *file, const ddl_meet *meet, ddl_error
     return status;
 }
 
+/* On a full disk rank 0 can leave no word of that: who waits for it finds out by itself. */
+static ddl_status look_for_room(const ddl_file_run *file, ddl_error *err)
+{
+    char path[DDL_RECORD_PATH], name[DDL_TOKEN_TEXT + 16];
+    ddl_error why = { .code = DDL_OK };
+    bool created;
+    snprintf(name, sizeof name, "meet" DDL_RECORD_NEW "%s", file->token); /* a leftover, should we die here */
+    ddl_file_run_place_path(file, path, name);
+    if (ddl_file_meeting_make(file, &why) == DDL_OK) /* rank 0 may have taken it along */
+        (void)!ddl_desk_create(&file->desk, path, (ddl_view){ file->token, DDL_TOKEN_BYTES }, &created, &why);
+    (void)ddl_desk_remove(&file->desk, path);
+    if (why.os_errno != ENOSPC && why.os_errno != EDQUOT)
+        return DDL_OK;
+    *err = why;
+    return why.code;
+}
+
 ddl_status ddl_file_meeting_find(ddl_file_run *file, const ddl_store_options *options, ddl_deadline deadline,
                                  ddl_error *err)
 {
     ddl_meet meet = { .host = { .rank = 0 } };
     uint8_t asked[DDL_RUN_ID_BYTES] = { 0 };
     int64_t pause = DDL_FILE_FIRST_PAUSE_MS, start_ns = ddl_now_ns();
+    ddl_deadline room_look = ddl_deadline_in_ms(ROOM_LOOK_MS);
     for (;;) {
         char path[DDL_RECORD_PATH], text[DDL_MEET_SILENT_TEXT];
         bool found, entered;
@@ -151,6 +171,10 @@ ddl_status ddl_file_meeting_find(ddl_file_run *file, const ddl_store_options *op
                 meet.host.nranks > 0 && !meet.is_proved ? " (a job with another secret was there)" : "",
                 there);
             return ddl_error_blame(err, 0), DDL_ETIMEDOUT;
+        }
+        if (!found && ddl_deadline_passed(room_look)) {
+            DDL_TRY(look_for_room(file, err));
+            room_look = DDL_DEADLINE_NEVER;
         }
         ddl_progress_tell(options->progress, "rank 0 at %s%s", file->place, there);
         ddl_file_pause(&pause, deadline);

@@ -241,6 +241,8 @@ class Disks(Tests):
                     # Within a second, of which the other's coming is no part.
                     self.told(record, "DDL_ESTORE", 3, "file store: writing " + place, "No space left on device")
                     self.assertIn(record["culprit"], [records.index(each) for each in full])
+                if free == 0:  # rank 0 finds no room to say so, the other finds none either
+                    self.assertEqual(len(full), 2, records)
                 told_to_all += len(full) == 2 and all("roster" in record["text"] for record in full)
                 for record in failed:
                     if record not in full and record["status"] != "DDL_ETIMEDOUT":
