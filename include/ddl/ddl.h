@@ -25,9 +25,9 @@
  *   happen on any thread. Different communicators are independent of each other.
  * Buffers.   Counts are elements, not bytes. In one call all buffers of a rank are host memory, or all are
  *   memory of one CUDA GPU. What is sent must be in its buffer when the call is made; only calls in the order
- *   of a CUDA stream may leave it to the stream (cuda.h, docs/gpu.md). If a GPU fails every rank gets
- *   DDL_EDEVICE; if it cannot be used, DDL_EUNSUPPORTED. A buffer that a rank's role does not use may be
- *   NULL. Elements that are reduced must be aligned as C aligns their type; elements that are only moved may
+ *   of a CUDA stream may leave it to the stream (cuda.h, docs/gpu.md). If a GPU fails, or cannot be used,
+ *   every rank gets DDL_EDEVICE or DDL_EUNSUPPORTED. A buffer that a rank's role does not use may be NULL.
+ *   Elements that are reduced must be aligned as C aligns their type; elements that are only moved may
  *   lie anywhere. Counts of zero are legal. Once a call or a wait has returned, also with an error, the
  *   library does not touch the buffers again.
  * In place.  Either send == recv (allreduce, alltoall, alltoallv; reduce at the root), or one buffer is the
@@ -40,14 +40,15 @@
  * Requests.  With request == NULL a call blocks until the operation is done. Otherwise the call sets *request
  *   and returns at once; the request must be waited for, or tested until it is done.
  * Deadlines. Every operation ends by its deadline, which starts when the operation is issued
- *   (ddl_comm_set_timeout, ddl_options.timeout_ms, DDL_TIMEOUT; 300 s), and is put off by the time for which
- *   its own process is stopped, as by Ctrl-Z, for a second or more. No call waits for ever. An operation
- *   ends earlier if a rank that it waits for is gone (DDL_EPEERLOST), has given no sign of life for 30 s, as
- *   when its process is stopped (DDL_EUNRESPONSIVE, DDL_UNRESP_TIMEOUT), or is on a host that has
- *   acknowledged nothing for 15 s (DDL_EUNREACHABLE, DDL_UNREACH_TIMEOUT).
+ *   (ddl_comm_set_timeout, ddl_options.timeout_ms, DDL_TIMEOUT; 300 s). If the own process is stopped for
+ *   more than a second, as by Ctrl-Z, the deadline is put off by that time (not again within a second, and
+ *   not for operations of a CUDA stream, of ddl_comm_shrink and of ddl_comm_free). No call waits for ever.
+ *   An operation ends earlier if a rank that it waits for is gone (DDL_EPEERLOST), has given no sign of life
+ *   for 30 s, as when its process is stopped (DDL_EUNRESPONSIVE, DDL_UNRESP_TIMEOUT), or is on a host that
+ *   has acknowledged nothing for 15 s (DDL_EUNREACHABLE, DDL_UNREACH_TIMEOUT).
  * Errors.    A negative ddl_status; ddl_last_error has the details for the calling thread. An argument
  *   error (DDL_EINVAL) changes nothing on this rank; the other ranks then wait for it, and time out. Any
- * other failure of an operation, running out of memory included, breaks its communicator: all operations in
+ *   other failure of an operation, running out of memory included, breaks its communicator: all operations in
  *   flight, or the first later one where none was, return the root cause with the same culprit on every
  *   rank. Calls after that return DDL_EABORTED until the communicator is freed. (In a world of one, a call on
  *   host memory that returns DDL_ENOMEM changes nothing.)

@@ -263,6 +263,8 @@ ddl_status ddl_init(ddl_comm **out, const ddl_options *options)
             ddl_free(members);
         }
         error.rank = rank;
+        if (nranks > 1 && error.culprit < 0)
+            error.culprit = rank; /* who has no memory for it */
     }
     if (status == DDL_OK)
         return DDL_OK;

@@ -96,9 +96,11 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
 }
 
 /* Calls that may differ too, but that no message has compared so far. The first that differs is to be named,
- * so everyone compares all that were in flight when the others began. */
+ * so everyone compares all that are in flight before the cause; with each tick some, the oldest first. */
 static void tell_calls_before(ddl_comm *comm, uint64_t sequence)
 {
+    const bool were_held = comm->world->posts_held;
+    comm->world->posts_held = true; /* a peer that is lost meanwhile ends calls that are in this list */
     int ntold = 0;
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         ddl_request *request = DDL_CONTAINER(link, ddl_request, link);
@@ -109,6 +111,7 @@ static void tell_calls_before(ddl_comm *comm, uint64_t sequence)
         request->told = true;
         ddl_failure_tell_entered(comm, -1, request->task.sequence, &request->task.signature, true);
     }
+    comm->world->posts_held = were_held;
 }
 
 /* Of the cause that is known now: all that others need of it. */
@@ -117,12 +120,15 @@ static void tell_all(ddl_comm *comm, bool with_cause)
     const ddl_notice *cause = &comm->failure.cause;
     if (with_cause)
         tell_cause(comm, -1);
-    const ddl_signature *own =
-        ddl_failure_is_of_calls(cause) ? ddl_failure_own_signature(comm, cause->sequence) : NULL;
+    if (!ddl_failure_is_of_calls(cause))
+        return;
+    const uint64_t sequence = cause->sequence;
+    tell_calls_before(comm, sequence);
+    /* The last of all: of each rank that is remembered where nobody knows yet which call the cause is about.
+     */
+    const ddl_signature *own = ddl_failure_own_signature(comm, sequence);
     if (own != NULL)
-        ddl_failure_tell_entered(comm, -1, cause->sequence, own, true);
-    if (ddl_failure_is_of_calls(cause))
-        tell_calls_before(comm, cause->sequence);
+        ddl_failure_tell_entered(comm, -1, sequence, own, true);
 }
 
 /* Whatever it is; and ranks that are late may have something better to say than that they are. */
@@ -425,6 +431,8 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         ddl_lateness_explain(comm, now_ns);
         if (comm->failure.cause.code == DDL_EMISMATCH)
             ddl_failure_pay_news(comm);
+        if (ddl_failure_is_of_calls(&comm->failure.cause))
+            tell_calls_before(comm, comm->failure.cause.sequence);
         if (is_settled(comm, now_ns) && ddl_votes_have_stopped(comm, now_ns))
             settle(comm);
         return;

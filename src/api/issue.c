@@ -334,6 +334,8 @@ void ddl_issue_put_off(ddl_request *request, int64_t since_ns, int64_t now_ns)
     const ddl_deadline deadline = atomic_load(&request->deadline);
     if (now_ns > from_ns && deadline < DDL_DEADLINE_NEVER - (now_ns - from_ns))
         atomic_store(&request->deadline, deadline + (now_ns - from_ns));
+    if (now_ns > from_ns && request->warn_ns < DDL_DEADLINE_NEVER - (now_ns - from_ns))
+        request->warn_ns += now_ns - from_ns;
 }
 
 /* Saturates. */
