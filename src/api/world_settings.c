@@ -55,7 +55,7 @@ static ddl_status choose_voting(ddl_world *world, ddl_error *err)
         world->may_have_gpus = world->may_have_gpus || roster->members[rank].may_have_gpu;
     if (world->config.gpu == DDL_GPU_NCCL) {
         world->voting_rule = DDL_VOTING_ALWAYS;
-        return insist_on_nccl(world, err);
+        return insist_on_nccl(world, err) == DDL_OK ? DDL_OK : ddl_error_blame(err, 0);
     }
     bool all_may = !ddl_roster_is_sparse(roster) && !may_not_send_in_clear(world);
     for (int rank = 0; rank < roster->nranks; rank++)

@@ -10,7 +10,7 @@
 
 #include "protocol/roster.h"
 
-/* Only the last 64 are kept: no run stays for long. */
+/* Only the last 64 are kept, for 10 s: no run that has failed stays for longer. */
 void ddl_failed_runs_add(const uint8_t run_id[DDL_RUN_ID_BYTES], int rank);
 
 bool ddl_failed_runs_have(const uint8_t run_id[DDL_RUN_ID_BYTES], int rank);

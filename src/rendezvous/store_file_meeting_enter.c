@@ -3,7 +3,6 @@
 
 #include "rendezvous/failed_runs.h"
 
-#include "rendezvous/failed_runs.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -304,8 +304,11 @@ static void types_and_operators_have_names(void **state)
         for (int k = 0; k < i; k++)
             assert_string_not_equal(ddl_dtype_name((ddl_dtype)i), ddl_dtype_name((ddl_dtype)k));
     }
-    for (int i = 0; i < DDL_OP_COUNT; i++)
+    for (int i = 0; i < DDL_OP_COUNT; i++) {
         assert_string_not_equal(ddl_op_name((ddl_op)i), "?");
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(ddl_op_name((ddl_op)i), ddl_op_name((ddl_op)k));
+    }
     assert_int_equal(ddl_dtype_bytes((ddl_dtype)99), 0);
     assert_int_equal(ddl_dtype_bytes((ddl_dtype)-1), 0);
     assert_string_equal(ddl_dtype_name((ddl_dtype)99), "?");

@@ -104,7 +104,9 @@ class Choice(Calls):
     def test_not_where_ranks_connect_late(self):
         with World(GPU_RANK, 8, DDL_GPU="nccl", DDL_CONNECT="lazy") as world:
             for rank in [world.start(r, DRIVER, 1, 10) for r in range(8)]:
-                self.assertIn("DDL_GPU=nccl, but not all pairs", rank.expect("init", "DDL_ECONFIG")["text"])
+                record = rank.expect("init", "DDL_ECONFIG")
+                self.assertIn("DDL_GPU=nccl, but not all pairs", record["text"])
+                self.assertEqual(record["culprit"], 0, record)  # what all have set alike is told of the first
 
     def refused(self, reason, culprit, nranks=2, **environment):
         records, lines = self.run_world(nranks, **environment)

@@ -7,18 +7,32 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As ddl looks for them. */
-static const char *const ranks[] = {
-    "RANK",         "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK",
-    "HOROVOD_RANK", "JSM_NAMESPACE_RANK",   "FLUX_TASK_RANK",      "PALS_RANKID",
-    "PMI_RANK",     "SLURM_PROCID",         "PMIX_RANK",
+/* As ddl looks for them. A rank alone may be left over in the environment of a shell. */
+static const struct {
+    const char *rank, *size;
+} names[] = {
+    { "RANK", "WORLD_SIZE" },
+    { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
+    { "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE" },
+    { "MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE" },
+    { "HOROVOD_RANK", "HOROVOD_SIZE" },
+    { "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE" },
+    { "FLUX_TASK_RANK", "FLUX_JOB_SIZE" },
+    { "PALS_RANKID", "PMI_SIZE" },
+    { "PMI_RANK", "PMI_SIZE" },
+    { "SLURM_PROCID", "SLURM_STEP_NUM_TASKS" },
 };
+
+static bool is_set(const char *text)
+{
+    return text != NULL && *text != '\0';
+}
 
 bool first_may_be_here(void)
 {
-    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
-        const char *rank = getenv(ranks[i]);
-        if (rank != NULL && *rank != '\0')
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *rank = getenv(names[i].rank), *size = getenv(names[i].size);
+        if (is_set(rank) && is_set(size))
             return strcmp(rank, "0") == 0;
     }
     return true;

@@ -41,8 +41,8 @@ static void on_signal(struct guardian *g, int signal, int64_t now_ns)
     switch (signal) {
     case SIGTSTP:
         launch_guardian_signal(g, SIGSTOP);
-        if (g->time_limit_ns != DDL_DEADLINE_NEVER)
-            g->limit_left_ns = g->time_limit_ns - now_ns;
+        if (g->time_limit_ns != DDL_DEADLINE_NEVER) /* nothing is left of it if it is due by now */
+            g->limit_left_ns = g->time_limit_ns > now_ns ? g->time_limit_ns - now_ns : 1;
         g->time_limit_ns = DDL_DEADLINE_NEVER;
         return;
     case SIGCONT:

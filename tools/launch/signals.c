@@ -97,8 +97,8 @@ bool launch_signals_came(int signal)
 void launch_signals_end_by(int signal)
 {
     struct rlimit core;
-    if (getrlimit(RLIMIT_CORE, &core) == 0 && core.rlim_cur > 1) {
-        core.rlim_cur = 1; /* nothing fits in; 0 means no end to a program that takes cores from a pipe */
+    if (getrlimit(RLIMIT_CORE, &core) == 0 && core.rlim_max > 0) {
+        core.rlim_cur = 1; /* nothing fits in; 0 would not hold back a program that takes cores from a pipe */
         setrlimit(RLIMIT_CORE, &core);
     }
     sigset_t only;
@@ -112,8 +112,10 @@ void launch_signals_end_by(int signal)
 void launch_signals_children(int to)
 {
     handler_fd = to;
-    for (int i = 0; i < NFORWARDED; i++)
+    for (int i = 0; i < NFORWARDED; i++) {
         set_action(forwarded[i], SIG_IGN, 0);
+        came[forwarded[i]] = 0; /* to its parent */
+    }
     set_action(SIGPIPE, SIG_IGN, 0);
     set_action(SIGCHLD, write_number, SA_RESTART | SA_NOCLDSTOP);
     sigset_t too_large;
