@@ -181,8 +181,8 @@ typedef struct ddl_options {
  * run. DDL_ETIMEDOUT: some ranks did not come; the text names them. DDL_ENETWORK, DDL_ESTORE: cannot listen,
  * resolve or connect, or the store failed. DDL_EPEERLOST: a rank ended during start-up. The culprit is this
  * rank where it lacks something itself: its settings, memory or descriptors are wrong or too few, or a call
- * on its files or its network failed. It is -1 where nobody is known to be at fault, where the world has one
- * rank, and where this rank or the world's size is not known.
+ * on its files or its network failed. It is -1 where nobody is known to be at fault, or all are, as when a
+ * server is gone, where the world has one rank, and where this rank or the world's size is not known.
  * Thread: any.
  */
 DDL_API ddl_status ddl_init(ddl_comm **world, const ddl_options *options);

@@ -46,8 +46,26 @@ void ddl_bootstrap_sign(const ddl_member *own, const char *more, ddl_error *err)
     (void)ddl_error_blame(err, own->rank);
 }
 
-/* A store may be a server that has failed all ranks; but who may not write there, or has no room, is known.
- * What has to do with who is at the other end, or is late, is not sure to be this rank's fault. */
+/* A server that is gone, or that nobody reaches, has failed all ranks. */
+static bool is_of_a_connection(int os_errno)
+{
+    switch (os_errno) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EPIPE:
+    case ENOTCONN:
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Of a store without an errno nobody knows where it failed. What has to do with who is at the other end, or
+ * is late, is not sure to be this rank's fault. */
 static bool is_own_fault(const ddl_error *err)
 {
     switch (err->code) {
@@ -61,9 +79,7 @@ static bool is_own_fault(const ddl_error *err)
     case DDL_EINTERNAL:
         return err->culprit < 0;
     case DDL_ESTORE:
-        return err->culprit < 0 &&
-               (err->os_errno == ENOSPC || err->os_errno == EDQUOT || err->os_errno == EROFS ||
-                err->os_errno == EACCES || err->os_errno == EPERM);
+        return err->culprit < 0 && err->os_errno != 0 && !is_of_a_connection(err->os_errno);
     default:
         return false;
     }

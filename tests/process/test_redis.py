@@ -600,6 +600,7 @@ class Absent(Tests):
         self.assertLess(took, bound(seconds), record)
         for word in (f"127.0.0.1:{redis.port}/2", *words):
             self.assertIn(word, record["text"])
+        self.assertEqual(record["culprit"], -1, record)  # as all have failed by the server
 
     def test_a_server_that_is_not_there_goes_away_or_is_none_is_told_in_time(self):
         tls = [self.plain_where_tls_is_wanted, self.tls_where_there_is_none] if HAS_TLS else []
@@ -643,6 +644,7 @@ class Absent(Tests):
                 self.assertLess(record["end_ns"] / 1e9 - begun, bound(10), record)
                 self.assertIn(f"redis://127.0.0.1:{port}/2: cannot connect to 127.0.0.1:{port}", record["text"])
                 self.assertIn("Connection refused", record["text"])
+                self.assertEqual(record["culprit"], -1, record)  # all have failed by the server
 
     def waiting_ranks(self, redis):
         world = self.world(4, redis.url(rest="/2"), DDL_START_TIMEOUT="60")
