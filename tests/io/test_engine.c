@@ -336,7 +336,9 @@ static void who_waits_yields_at_once_where_it_shares_its_cpu_and_else_later(void
             soonest_ns = crowded.first_ns;
         most = crowded.count > most ? crowded.count : most;
     }
+#ifndef __SANITIZE_THREAD__ /* which takes as long by itself */
     assert_in_range(soonest_ns, 0, PAUSE_NS - 1);
+#endif
     assert_in_range(most, LEAST, MOST);
 }
 #endif
@@ -415,7 +417,9 @@ static void who_sleeps_hears_although_another_changes_the_watch(void **state)
             soon += ns >= 0 && ns < SOON_NS;
             late += ns >= SOON_NS;
         }
+#ifndef __SANITIZE_THREAD__ /* where no try may be quick enough to count */
         assert_in_range(soon, 1, TRIES);
+#endif
         assert_in_range(late, 0, soon); /* half of them, as others may have the CPU */
     }
 }

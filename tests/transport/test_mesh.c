@@ -1168,7 +1168,9 @@ static void who_sleeps_hears_although_another_fills_the_connection(void **state)
         soon += ns >= 0 && ns < SOON_NS;
         late += ns >= SOON_NS;
     }
+#ifndef __SANITIZE_THREAD__ /* where no try may be quick enough to count */
     assert_in_range(soon, 1, TRIES);
+#endif
     assert_in_range(late, 0, soon); /* half of them, as others may have the CPU */
 }
 
