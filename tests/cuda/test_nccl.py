@@ -635,16 +635,28 @@ class Deadlines(Calls):
             self.assertEqual("NCCL does not stop" in lines[0], case == 2, lines[0])
             self.assertEqual("may still write to the buffers" in records[0]["text"], case == 2, records[0])
 
-    def test_what_does_not_stop_when_the_world_is_freed_is_told(self):
+    def leave_what_does_not_stop(self):
+        """How the ranks freed the world, and how what was in flight ended."""
         with World(GPU_RANK, 2, TMPDIR=FOLDER.name, DDL_GPU="nccl", LD_LIBRARY_PATH=os.path.dirname(NCCL), DDL_TEST_STANDIN="gpus=4",
                    DDL_TEST_STANDIN_NCCL_1="hang=1,stuck") as world:
             ranks = [world.start(r, DRIVER, 0, COUNT, "leaving", LOCAL_RANK=r) for r in range(2)]
             for rank in ranks:
                 rank.expect("init", "DDL_OK")
                 rank.expect("allreduce", "DDL_OK")
-            for r, rank in enumerate(ranks):
-                for record in rank.expect("free", "DDL_ETIMEDOUT"), rank.expect("waited", "DDL_EABORTED"):
-                    self.assertEqual(r == 1, "NCCL does not stop here, and may still write to the buffers" in record["text"], record)
+            return [(rank.expect("free"), rank.expect("waited")) for rank in ranks]
+
+    def test_what_does_not_stop_when_the_world_is_freed_is_told(self):
+        # Each rank gives the turn at NCCL to the first of many communicators that asks for it. Where these differ, no call
+        # is at NCCL, so that none hangs: then it is tried again.
+        for _ in range(5):
+            ended = self.leave_what_does_not_stop()
+            statuses = [record["status"] for records in ended for record in records]
+            if statuses != ["DDL_OK"] * 4:
+                break
+        self.assertEqual(statuses, ["DDL_ETIMEDOUT", "DDL_EABORTED"] * 2, ended)
+        for r, records in enumerate(ended):
+            for record in records:
+                self.assertEqual(r == 1, "NCCL does not stop here, and may still write to the buffers" in record["text"], record)
 
     def test_a_gpu_that_hangs_in_calls_at_nccl_and_in_copies_is_waited_for_once(self):
         # One communicator has its turn at NCCL, and those of the others that go by hosts copy on the same GPU. On a busy
