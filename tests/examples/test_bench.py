@@ -497,6 +497,10 @@ class Flags(Case):
         by_mpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
         done = run([BENCH, "shuffle"], **by_mpi)
         self.assertEqual((done.returncode, done.stdout + done.stderr), (2, ""))
+        by_hand = {"RANK": "1", "WORLD_SIZE": "2"}  # on a terminal of its own, where nobody else would say it
+        done = run([BENCH, "shuffle"], **by_hand)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no such collective", done.stderr)
 
     def test_the_launcher_passes_2_on(self):
         self.assertEqual(bench(2, "allreduce", "--min", "none").returncode, 2)

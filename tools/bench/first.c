@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As ddl looks for them. A rank alone may be left over in the environment of a shell. */
+/* As ddl looks for them. A rank alone may be left over in the environment of a shell. RANK and WORLD_SIZE may
+ * be set by hand for each rank, on a terminal of its own, unless ddl-launch has set them. */
 static const struct {
     const char *rank, *size;
 } names[] = {
@@ -23,6 +24,8 @@ static const struct {
     { "SLURM_PROCID", "SLURM_STEP_NUM_TASKS" },
 };
 
+enum { BY_HAND = 0 };
+
 static bool is_set(const char *text)
 {
     return text != NULL && *text != '\0';
@@ -33,7 +36,7 @@ bool first_may_be_here(void)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *rank = getenv(names[i].rank), *size = getenv(names[i].size);
         if (is_set(rank) && is_set(size))
-            return strcmp(rank, "0") == 0;
+            return strcmp(rank, "0") == 0 || (i == BY_HAND && !is_set(getenv("DDL_LAUNCH")));
     }
     return true;
 }

@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* Whether this may be rank 0, as far as the environment says. */
+/* Whether this may be rank 0, as far as the environment says, or has been started by hand and speaks for
+ * itself. */
 bool first_may_be_here(void);
 
 /* Whatever goes to standard error is lost from now on, if this is another rank. Returns what ends that. */
