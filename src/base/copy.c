@@ -126,15 +126,15 @@ void ddl_copy(void *target, const void *source, size_t bytes, bool past_caches)
 }
 
 /* Eight cores of an EPYC of the third generation share a last cache, which holds 32 MiB. */
-static size_t half_of_last_caches(void)
+static size_t what_stays_in_last_caches(void)
 {
     enum { CORES = 8 };
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return (size_t)(cores > CORES ? (cores + CORES - 1) / CORES : 1) * 16 * MIB;
+    return (size_t)(cores > CORES ? (cores + CORES - 1) / CORES : 1) * 12 * MIB;
 }
 
 size_t ddl_copy_cached_bytes(bool posted)
 {
     const size_t elsewhere = posted ? 128 * MIB : (ddl_processor_is_intel_server() ? 4 : 32) * MIB;
-    return ddl_processor_is_epyc_3() ? ddl_size_min(half_of_last_caches(), elsewhere) : elsewhere;
+    return ddl_processor_is_epyc_3() ? ddl_size_min(what_stays_in_last_caches(), elsewhere) : elsewhere;
 }
