@@ -247,6 +247,17 @@ ROWS(BUILD, BUILD_TWO, BUILD_BY_ROOT)
             first_work, SECOND, second_work)
 static const ddl_algorithm rows[] = { ROWS(ROW, ROW_TWO, ROW_BY_ROOT) };
 
+bool ddl_shape_makes_sense(ddl_collective collective, const ddl_shape *shape)
+{
+    const ddl_collective_facts *facts = &ddl_collectives[collective];
+    if (collective == DDL_COLLECTIVE_BROADCAST)
+        return shape->in_place;
+    if (!shape->in_place)
+        return true;
+    return facts->in != DDL_NOTHING && facts->out != DDL_NOTHING &&
+           (!facts->is_rooted || shape->rank == shape->root);
+}
+
 const ddl_algorithm *ddl_catalogue(size_t *count)
 {
     *count = sizeof rows / sizeof rows[0];

@@ -51,6 +51,9 @@ typedef struct ddl_shape {
                        who makes plans, not for algorithms */
 } ddl_shape;
 
+/* Whether such a rank may call it so; in place or not. */
+bool ddl_shape_makes_sense(ddl_collective collective, const ddl_shape *shape);
+
 /* One of the two collectives that an algorithm is made of, one after the other. */
 typedef struct ddl_phase {
     ddl_collective collective;

@@ -1,4 +1,4 @@
-/* plan.c - cutting a call into pieces and building their schedules. */
+/* plan.c - the schedules of a call's pieces. */
 #include "backend/plan.h"
 
 #include "base/assert.h"
@@ -9,23 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MESSAGE_LIMIT = 2 * 1024 * 1024, /* what a transport takes at most */
-    SCRATCH_MESSAGES = 3,            /* per piece: what is received to be reduced should stay in cache */
-    /* The same of a call that is not cut. What stands in for all ranks and roots is only about right, so the
-     * transport takes twice as much. */
-    WHOLE_MESSAGE_BYTES = 1024 * 1024,
-    WHOLE_SCRATCH_BYTES = 4 * 1024 * 1024,
-    PIECE_ALIGNMENT = 64,  /* elements; keeps blocks of neighbouring pieces off each other's cache lines */
-    KEPT_BLOCKS = 1 << 17, /* phases times ranks; beyond that schedules would take too much memory */
-    EVERY_RANK = 16        /* up to so many ranks on several hosts, each is looked at when a call is cut */
-};
-
-/* No message of a piece is larger. */
-static size_t message_bytes(const ddl_plan *plan)
-{
-    return plan->shape.message_bytes > 0 ? plan->shape.message_bytes : DDL_PIECE_BYTES;
-}
+enum { KEPT_BLOCKS = 1 << 17 }; /* phases times ranks; beyond that schedules would take too much memory */
 
 ddl_shape ddl_plan_shape(const ddl_plan *plan)
 {
@@ -44,211 +28,9 @@ static ddl_status build(const ddl_plan *plan, const ddl_plan_phase *phase, ddl_s
     return plan->algorithm->build(&shape, schedule, err);
 }
 
-typedef struct plan_extent { /* of a schedule; what decides how a call is cut */
-    size_t message_bytes, scratch_bytes;
-    size_t posted_bytes; /* in a round */
-    bool is_posted;      /* it can be */
-} plan_extent;
-
-bool ddl_plan_makes_sense(ddl_collective collective, const ddl_shape *shape)
-{
-    const ddl_collective_facts *facts = &ddl_collectives[collective];
-    if (collective == DDL_COLLECTIVE_BROADCAST)
-        return shape->in_place;
-    if (!shape->in_place)
-        return true;
-    return facts->in != DDL_NOTHING && facts->out != DDL_NOTHING &&
-           (!facts->is_rooted || shape->rank == shape->root);
-}
-
-static ddl_status measure_rank(const ddl_plan *plan, const ddl_shape *standing_in, plan_extent *largest,
-                               ddl_error *err)
-{
-    ddl_shape shape = *standing_in;
-    for (int in_place = 0; in_place < 2; in_place++) {
-        shape.in_place = in_place == 1;
-        if (!ddl_plan_makes_sense(plan->algorithm->collective, &shape))
-            continue;
-        ddl_schedule *schedule = NULL;
-        DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
-        largest->message_bytes = ddl_size_max(largest->message_bytes, schedule->largest_message);
-        largest->scratch_bytes = ddl_size_max(largest->scratch_bytes, schedule->scratch_bytes);
-        if (largest->is_posted) {
-            const size_t posted_bytes = ddl_oneshot_bytes(schedule);
-            largest->posted_bytes = ddl_size_max(largest->posted_bytes, posted_bytes);
-            largest->is_posted = posted_bytes > 0;
-        }
-        ddl_schedule_destroy(schedule);
-    }
-    return DDL_OK;
-}
-
-static int ranks_on(const ddl_placement *placement, int host)
-{
-    int count = 0;
-    for (int rank = 0; rank < placement->nranks; rank++)
-        count += placement->node_of[rank] == host;
-    return count;
-}
-
-/* Ranks have other parts on hosts with other numbers of them: of each number, the first and the last rank of
- * the first host that has it. */
-static ddl_status measure_hosts(const ddl_plan *plan, const ddl_shape *standing_in, plan_extent *largest,
-                                ddl_error *err)
-{
-    const ddl_placement *placement = &standing_in->placement;
-    ddl_shape shape = *standing_in;
-    for (int host = 0; placement->node_of != NULL && placement->nnodes > 1 && host < placement->nnodes;
-         host++) {
-        int count = ranks_on(placement, host), earlier = 0, first = -1, last = -1;
-        while (ranks_on(placement, earlier) != count)
-            earlier++;
-        for (int rank = 0; rank < placement->nranks; rank++)
-            if (placement->node_of[rank] == host) {
-                first = first < 0 ? rank : first;
-                last = rank;
-            }
-        if (earlier < host)
-            continue;
-        for (int i = 0; i < (first == last ? 1 : 2); i++) {
-            shape.rank = i == 0 ? first : last;
-            DDL_TRY(measure_rank(plan, &shape, largest, err));
-        }
-    }
-    return DDL_OK;
-}
-
-/*
- * The largest extent over a few ranks, in place and not. Ranks must cut a call in the same way, but their own
- * schedules differ by rank, only each rank knows whether its call is in place, and in an alltoallv each knows
- * its own counts only; so all of them look at these same stand-ins. Those of a v form have `count` in every
- * block. `even` is room for nranks counts and as many starts.
- */
-static ddl_status measure(const ddl_plan *plan, size_t count, size_t *even, plan_extent *largest,
-                          ddl_error *err)
-{
-    const ddl_collective collective = plan->algorithm->collective;
-    const int nranks = plan->shape.nranks;
-    const bool point_to_point = ddl_collective_is_point_to_point(collective);
-    ddl_shape shape = plan->shape;
-    shape.count = count;
-    shape.root = point_to_point ? nranks - 1 : 0;
-    if (ddl_collective_is_uneven(collective)) {
-        for (int i = 0; i < nranks; i++) {
-            even[i] = count;
-            even[nranks + i] = (size_t)i * count;
-        }
-        shape.blocks = (ddl_uneven){ even, even + nranks };
-        if (collective == DDL_COLLECTIVE_ALLTOALLV)
-            shape.out_blocks = shape.blocks;
-    }
-    *largest = (plan_extent){ .is_posted = plan->shape.post_bytes > 0 };
-    if (plan->shape.placement.nnodes > 1 && nranks <= EVERY_RANK && !point_to_point) {
-        for (shape.rank = 0; shape.rank < nranks; shape.rank++)
-            DDL_TRY(measure_rank(plan, &shape, largest, err));
-        return DDL_OK;
-    }
-    const int ranks[] = { 0, 1 % nranks, nranks / 2, nranks - 1 };
-    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
-        shape.rank = point_to_point ? 0 : ranks[i];
-        DDL_TRY(measure_rank(plan, &shape, largest, err));
-    }
-    return point_to_point ? DDL_OK : measure_hosts(plan, &shape, largest, err);
-}
-
-/* Reductions are cut so that what is reduced stays in cache, and alltoallv as its ranks do not know the same.
- */
-static bool may_stay_whole(ddl_collective collective)
-{
-    return !ddl_collective_reduces(collective) && collective != DDL_COLLECTIVE_ALLTOALLV;
-}
-
-/*
- * What is only moved gains from being cut only where there is much of it, as both directions of a connection
- * are then busy at once; so a call without large messages stays whole, and each of them needs one grant.
- */
-static bool is_small_enough(const ddl_plan *plan, const plan_extent *extent, size_t count)
-{
-    if (extent->is_posted)
-        return extent->posted_bytes <= plan->shape.post_bytes;
-    if (count == plan->shape.count && may_stay_whole(plan->algorithm->collective))
-        return extent->message_bytes <= WHOLE_MESSAGE_BYTES && extent->scratch_bytes <= WHOLE_SCRATCH_BYTES;
-    size_t limit = message_bytes(plan);
-    return extent->message_bytes <= limit && extent->scratch_bytes <= SCRATCH_MESSAGES * limit;
-}
-
-/* The count that would bring schedules of this one's proportions under the limits. */
-static size_t shrunken(const ddl_plan *plan, const plan_extent *extent, size_t count)
-{
-    double share = 1, limit = (double)message_bytes(plan);
-    if (!extent->is_posted && (double)extent->message_bytes > limit)
-        share = limit / (double)extent->message_bytes;
-    if (extent->is_posted)
-        share = (double)plan->shape.post_bytes / (double)extent->posted_bytes;
-    else if ((double)extent->scratch_bytes > SCRATCH_MESSAGES * limit) {
-        double scratch_share = SCRATCH_MESSAGES * limit / (double)extent->scratch_bytes;
-        share = scratch_share < share ? scratch_share : share;
-    }
-    size_t smaller = (size_t)((double)count * share);
-    if (smaller >= count)
-        smaller = count - 1;
-    if (smaller > PIECE_ALIGNMENT)
-        smaller -= smaller % PIECE_ALIGNMENT;
-    return smaller > 0 ? smaller : 1;
-}
-
-/* Pieces over a board are as large as each other, so that all ranks have something to say in the last one. */
-static size_t evened_out(size_t total, size_t most)
-{
-    const size_t npieces = total / most + (total % most != 0);
-    const size_t even = total / npieces + (total % npieces != 0);
-    const size_t aligned = (even + PIECE_ALIGNMENT - 1) / PIECE_ALIGNMENT * PIECE_ALIGNMENT;
-    const bool leaves_enough = npieces * PIECE_ALIGNMENT <= even / 2; /* for the last one */
-    return leaves_enough && aligned <= most ? aligned : even;
-}
-
-/* The transport takes no more. The ranks that stand in for all show it before any schedule is kept. */
-static ddl_status check_message(const ddl_plan *plan, size_t largest_bytes, ddl_error *err)
-{
-    if (largest_bytes <= MESSAGE_LIMIT)
-        return DDL_OK;
-    return DDL_FAIL(err, DDL_EINTERNAL, "%s makes a message of %zu bytes; the limit is %d",
-                    plan->algorithm->name, largest_bytes, MESSAGE_LIMIT);
-}
-
 static ddl_status no_memory(ddl_error *err)
 {
     return DDL_FAIL(err, DDL_ENOMEM, "no memory for a plan");
-}
-
-/* Find the largest piece that is small enough; *largest is its extent. */
-static ddl_status cut(ddl_plan *plan, plan_extent *largest, ddl_error *err)
-{
-    size_t *even = NULL;
-    if (ddl_collective_is_uneven(plan->algorithm->collective) &&
-        (even = ddl_alloc_array((size_t)plan->shape.nranks * 2, sizeof *even)) == NULL)
-        return no_memory(err);
-    /* The largest count of an alltoallv is not the same everywhere: begin with what is. */
-    size_t count = plan->shape.count;
-    if (plan->algorithm->collective == DDL_COLLECTIVE_ALLTOALLV)
-        count = message_bytes(plan) / plan->shape.element_bytes;
-    ddl_status status = measure(plan, count, even, largest, err);
-    while (status == DDL_OK && !is_small_enough(plan, largest, count) && count > 1) {
-        count = shrunken(plan, largest, count);
-        status = measure(plan, count, even, largest, err);
-    }
-    ddl_free(even);
-    if (status != DDL_OK)
-        return status;
-    DDL_TRY(check_message(plan, largest->message_bytes, err));
-    if (largest->is_posted && count > 0 && count < plan->shape.count)
-        count = evened_out(plan->shape.count, count);
-    plan->piece_count = count;
-    size_t pieces = count == 0 ? 0 : plan->shape.count / count + (plan->shape.count % count != 0);
-    if (pieces > UINT32_MAX)
-        return DDL_FAIL(err, DDL_EINVAL, "%zu elements are too many for one call", plan->shape.count);
-    plan->npieces = pieces > 0 ? (uint32_t)pieces : 1;
-    return DDL_OK;
 }
 
 /* ---- phases ---- */
@@ -359,14 +141,16 @@ static bool may_be_posted(const ddl_plan *plan)
     return plan->npieces == 1 || !ddl_collective_is_uneven(plan->algorithm->collective);
 }
 
-static ddl_status fill(ddl_plan *plan, bool *fits, ddl_error *err)
+static ddl_status fill(ddl_plan *plan, ddl_cut_memo *memo, bool *fits, ddl_error *err)
 {
-    plan_extent largest;
+    ddl_cut cut;
     if (!keep_arrays(&plan->shape))
         return no_memory(err);
-    DDL_TRY(cut(plan, &largest, err));
+    DDL_TRY(ddl_cut_find(plan->algorithm, &plan->shape, memo, &cut, err));
+    plan->piece_count = cut.piece_count;
+    plan->npieces = cut.npieces;
     const bool is_wanted = plan->shape.post_bytes > 0;
-    *fits = largest.is_posted == is_wanted && (!is_wanted || may_be_posted(plan));
+    *fits = cut.is_posted == is_wanted && (!is_wanted || may_be_posted(plan));
     if (!*fits)
         return DDL_OK;
     if (plan->shape.is_staged)
@@ -378,7 +162,7 @@ static ddl_status fill(ddl_plan *plan, bool *fits, ddl_error *err)
         ddl_schedule *schedule = NULL;
         DDL_TRY(build(plan, &plan->phases[i], &schedule, err));
         plan->phases[i].schedule = schedule;
-        DDL_TRY(check_message(plan, schedule->largest_message, err));
+        DDL_TRY(ddl_cut_check(plan->algorithm, schedule->largest_message, err));
         if (plan->shape.is_staged)
             DDL_TRY(ddl_layout_spans(&plan->layout, &plan->shape, schedule, &plan->phases[i].spans, err));
         plan->scratch_bytes = ddl_size_max(plan->scratch_bytes, schedule->scratch_bytes);
@@ -431,8 +215,8 @@ static bool is_worth_pulling(ddl_collective collective, const ddl_shape *shape)
     return moves_both_ways(collective) && footprint_of(collective, shape) <= CACHED_BYTES;
 }
 
-ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shape, ddl_plan **out,
-                           ddl_error *err)
+ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shape, ddl_cut_memo *memo,
+                           ddl_plan **out, ddl_error *err)
 {
     ddl_plan *plan = ddl_alloc(sizeof *plan);
     if (plan == NULL)
@@ -444,7 +228,7 @@ ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shap
     plan->lends = moves_both_ways(algorithm->collective);
     plan->pulls = is_worth_pulling(algorithm->collective, shape);
     bool fits = false;
-    ddl_status status = fill(plan, &fits, err);
+    ddl_status status = fill(plan, memo, &fits, err);
     if (status != DDL_OK || !fits) {
         ddl_plan_destroy(plan);
         plan = NULL;
@@ -557,7 +341,7 @@ ddl_status ddl_plan_activate(ddl_plan_run *run, ddl_plan_slot *slot, uint32_t ph
         return DDL_OK;
     }
     DDL_TRY(build(run->plan, &run->plan->phases[phase], &slot->passing, err));
-    ddl_status status = check_message(run->plan, slot->passing->largest_message, err);
+    ddl_status status = ddl_cut_check(run->plan->algorithm, slot->passing->largest_message, err);
     if (status == DDL_OK)
         status = ddl_run_create(slot->passing, &slot->active, err);
     if (status != DDL_OK)

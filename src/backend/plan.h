@@ -10,7 +10,7 @@
 #ifndef DDL_BACKEND_PLAN_H
 #define DDL_BACKEND_PLAN_H
 
-#include "algorithms/catalogue.h"
+#include "backend/cut.h"
 #include "backend/layout.h"
 #include "base/list.h"
 #include "executor/executor.h"
@@ -60,13 +60,11 @@ typedef struct ddl_plan_run {
     ddl_plan_slot slots[DDL_PIECES_IN_FLIGHT];
 } ddl_plan_run;
 
-/* Whether such a rank may call it so; in place or not. */
-bool ddl_plan_makes_sense(ddl_collective collective, const ddl_shape *shape);
-
-/* Cuts; shape's arrays are copied. With post_bytes in the shape it is cut for a board, and *plan is NULL if
- * it cannot go over one, as far as its own schedules say. DDL_ENOMEM; else as algorithm->build. */
+/* Cut, see ddl_cut_find; shape's arrays are copied. With post_bytes in the shape it is cut for a board, and
+ * *plan is NULL if it cannot go over one, as far as its own schedules say. DDL_ENOMEM; else as
+ * algorithm->build. */
 DDL_MUST_USE ddl_status ddl_plan_create(const ddl_algorithm *algorithm, const ddl_shape *shape,
-                                        ddl_plan **plan, ddl_error *err);
+                                        ddl_cut_memo *memo, ddl_plan **plan, ddl_error *err);
 
 /* No operation may be running it. NULL is fine. */
 void ddl_plan_destroy(ddl_plan *plan);
@@ -77,7 +75,8 @@ bool ddl_plan_fits(const ddl_plan *plan, const ddl_algorithm *algorithm, const d
 /* The shape of the plan's schedules, but for what differs from phase to phase. */
 ddl_shape ddl_plan_shape(const ddl_plan *plan);
 
-/* An idle instance, made if there is none. Scratch is the taker's business. */
+/* An idle instance, made if there is none. Scratch is the taker's business. Given back it is kept for the
+ * next one, unless there are very many: what a burst of calls took is not the plan's for ever. */
 DDL_MUST_USE ddl_status ddl_plan_take(ddl_plan *plan, ddl_plan_run **run, ddl_error *err);
 void ddl_plan_give_back(ddl_plan_run *run);
 

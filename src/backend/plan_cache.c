@@ -13,6 +13,8 @@ enum {
     BUCKET_BITS = 8,
     BUCKETS = 1 << BUCKET_BITS,
     LEAST_PLANS = 128, /* are kept whatever they take */
+    MOST_ONCE = 1024,  /* plans of v forms that were called but once: of more hardly one is still near when it
+                          is used */
     MOST_PLANS = 4096,
     MOST_BYTES = 10 * 1024 * 1024,
     /* About, for a step beside itself, in a schedule with what it has for a board, and in a run: */
@@ -28,13 +30,16 @@ typedef struct entry {
     unsigned nruns;  /* that bytes counts */
     ddl_link link;   /* in its bucket */
     ddl_link by_use; /* the least recently used idle one makes room */
+    bool is_once;    /* of a v form, and has not been found again */
 } entry;
 
 struct ddl_plan_cache {
     bool has_board;
     ddl_list buckets[BUCKETS]; /* of entry */
-    ddl_list by_use;           /* likewise, that which was used last at the end */
-    size_t nplans, bytes;
+    ddl_list by_use;           /* likewise, that which was used last at the end; */
+    ddl_list once;             /* or in this one */
+    size_t nplans, nonce, bytes;
+    ddl_cut_memo cuts;
 };
 
 ddl_plan_cache *ddl_plan_cache_create(bool has_board)
@@ -46,6 +51,7 @@ ddl_plan_cache *ddl_plan_cache_create(bool has_board)
     for (int i = 0; i < BUCKETS; i++)
         ddl_list_init(&cache->buckets[i]);
     ddl_list_init(&cache->by_use);
+    ddl_list_init(&cache->once);
     return cache;
 }
 
@@ -54,6 +60,7 @@ static void drop(ddl_plan_cache *cache, entry *old)
     ddl_list_remove(&old->link);
     ddl_list_remove(&old->by_use);
     cache->nplans--;
+    cache->nonce -= old->is_once;
     cache->bytes -= old->bytes;
     ddl_plan_destroy(old->plan);
     ddl_free(old);
@@ -63,8 +70,10 @@ void ddl_plan_cache_destroy(ddl_plan_cache *cache)
 {
     if (cache == NULL)
         return;
-    for (ddl_link *first; (first = ddl_list_first(&cache->by_use)) != NULL;)
-        drop(cache, DDL_CONTAINER(first, entry, by_use));
+    ddl_list *lists[] = { &cache->once, &cache->by_use };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (ddl_link *first; (first = ddl_list_first(lists[i])) != NULL;)
+            drop(cache, DDL_CONTAINER(first, entry, by_use));
     ddl_free(cache);
 }
 
@@ -86,16 +95,29 @@ static bool is_full(const ddl_plan_cache *cache)
     return cache->nplans >= LEAST_PLANS && (cache->nplans >= MOST_PLANS || cache->bytes >= MOST_BYTES);
 }
 
-/* If all are in use the cache grows for a while. */
-static void make_room(ddl_plan_cache *cache)
+static bool has_enough_once(const ddl_plan_cache *cache)
 {
-    DDL_LIST_FOR_EACH (link, &cache->by_use) {
+    return cache->nonce >= MOST_ONCE;
+}
+
+static void make_room_in(ddl_plan_cache *cache, ddl_list *list,
+                         bool (*lacks_room)(const ddl_plan_cache *cache))
+{
+    DDL_LIST_FOR_EACH (link, list) {
         entry *old = DDL_CONTAINER(link, entry, by_use);
-        if (!is_full(cache))
+        if (!lacks_room(cache))
             return;
         if (old->plan->users == 0)
             drop(cache, old);
     }
+}
+
+/* If all are in use the cache grows for a while. */
+static void make_room(ddl_plan_cache *cache)
+{
+    make_room_in(cache, &cache->once, has_enough_once);
+    make_room_in(cache, &cache->once, is_full);
+    make_room_in(cache, &cache->by_use, is_full);
 }
 
 /* About what a plan takes with its runs, of which there are as many as were in flight at a time. */
@@ -127,15 +149,15 @@ static void weigh(ddl_plan_cache *cache, entry *there)
     cache->bytes += there->bytes;
 }
 
-static ddl_status make_plan(const ddl_plan_cache *cache, const ddl_algorithm *algorithm,
-                            const ddl_shape *shape, ddl_plan **plan, ddl_error *err)
+static ddl_status make_plan(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
+                            ddl_plan **plan, ddl_error *err)
 {
     ddl_shape by_messages = *shape;
     by_messages.post_bytes = 0;
     *plan = NULL;
     if (cache->has_board && shape->post_bytes > 0)
-        DDL_TRY(ddl_plan_create_posted(algorithm, shape, plan, err));
-    return *plan != NULL ? DDL_OK : ddl_plan_create(algorithm, &by_messages, plan, err);
+        DDL_TRY(ddl_plan_create_posted(algorithm, shape, &cache->cuts, plan, err));
+    return *plan != NULL ? DDL_OK : ddl_plan_create(algorithm, &by_messages, &cache->cuts, plan, err);
 }
 
 static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
@@ -152,8 +174,10 @@ static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, co
     }
     new->post_bytes = shape->post_bytes;
     ddl_list_append(&cache->buckets[bucket_of(algorithm, shape)], &new->link);
-    ddl_list_append(&cache->by_use, &new->by_use);
+    new->is_once = ddl_collective_is_uneven(algorithm->collective);
+    ddl_list_append(new->is_once ? &cache->once : &cache->by_use, &new->by_use);
     cache->nplans++;
+    cache->nonce += new->is_once;
     weigh(cache, new);
     *made = new;
     return DDL_OK;
@@ -170,12 +194,16 @@ ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algor
             break;
         }
     }
-    if (fitting == NULL)
+    if (fitting == NULL) {
         DDL_TRY(make(cache, algorithm, shape, &fitting, err));
+    } else {
+        cache->nonce -= fitting->is_once;
+        fitting->is_once = false;
+        ddl_list_remove(&fitting->by_use);
+        ddl_list_append(&cache->by_use, &fitting->by_use);
+    }
     if (fitting->nruns != fitting->plan->nruns)
         weigh(cache, fitting);
-    ddl_list_remove(&fitting->by_use);
-    ddl_list_append(&cache->by_use, &fitting->by_use);
     *found = fitting->plan;
     return DDL_OK;
 }

@@ -18,7 +18,7 @@ static ddl_status hear_all(const ddl_plan *plan, size_t count, bool in_place, dd
     shape.count = count;
     for (shape.rank = 0; shape.rank < shape.nranks; shape.rank++) {
         shape.in_place = in_place;
-        if (!ddl_plan_makes_sense(plan->algorithm->collective, &shape))
+        if (!ddl_shape_makes_sense(plan->algorithm->collective, &shape))
             shape.in_place = !in_place;
         ddl_schedule *schedule;
         DDL_TRY(plan->algorithm->build(&shape, &schedule, err));
@@ -67,13 +67,13 @@ static ddl_status derive_oneshot(const ddl_plan *plan, ddl_plan_phase *phase, dd
     return DDL_OK;
 }
 
-ddl_status ddl_plan_create_posted(const ddl_algorithm *algorithm, const ddl_shape *shape, ddl_plan **plan,
-                                  ddl_error *err)
+ddl_status ddl_plan_create_posted(const ddl_algorithm *algorithm, const ddl_shape *shape, ddl_cut_memo *memo,
+                                  ddl_plan **plan, ddl_error *err)
 {
     *plan = NULL;
     if (!may_be_posted(algorithm->collective))
         return DDL_OK;
-    DDL_TRY(ddl_plan_create(algorithm, shape, plan, err));
+    DDL_TRY(ddl_plan_create(algorithm, shape, memo, plan, err));
     bool is_posted = *plan != NULL && (*plan)->keeps_schedules;
     ddl_status status = DDL_OK;
     for (uint32_t i = 0; is_posted && status == DDL_OK && i < (*plan)->nphases; i++) {

@@ -14,6 +14,6 @@
  * not.
  */
 DDL_MUST_USE ddl_status ddl_plan_create_posted(const ddl_algorithm *algorithm, const ddl_shape *shape,
-                                               ddl_plan **plan, ddl_error *err);
+                                               ddl_cut_memo *memo, ddl_plan **plan, ddl_error *err);
 
 #endif

@@ -92,7 +92,7 @@ static void cut(const ddl_algorithm *row, int rank, int nranks, int root, size_t
         shape.out_blocks = shape.blocks;
     ddl_plan *plan = NULL;
     ddl_error error;
-    if (ddl_plan_create(row, &shape, &plan, &error) != DDL_OK)
+    if (ddl_plan_create(row, &shape, NULL, &plan, &error) != DDL_OK)
         fail_msg("%s/%s: %s", ddl_collective_name(row->collective), row->name, error.text);
     *piece_count = plan->piece_count;
     *npieces = plan->npieces;
@@ -193,7 +193,7 @@ static void no_rank_has_a_message_that_is_too_large(void **state)
                     ddl_error error;
                     if (!is_uneven(catalogue[i].collective))
                         shape.blocks = (ddl_uneven){ NULL, NULL };
-                    if (ddl_plan_create(&catalogue[i], &shape, &plan, &error) != DDL_OK)
+                    if (ddl_plan_create(&catalogue[i], &shape, NULL, &plan, &error) != DDL_OK)
                         fail_msg("%s/%s, rank %d of %d: %s", ddl_collective_name(catalogue[i].collective),
                                  catalogue[i].name, rank, nranks, error.text);
                     assert_true(plan->phases[0].schedule->largest_message <= 2 * 1024 * 1024);
@@ -228,7 +228,7 @@ static void scratch_has_room_for_every_phase_although_none_is_kept(void **state)
                             .placement = { RANKS, 1, NULL } };
         ddl_plan *plan = NULL;
         ddl_error error;
-        assert_int_equal(ddl_plan_create(row, &shape, &plan, &error), DDL_OK);
+        assert_int_equal(ddl_plan_create(row, &shape, NULL, &plan, &error), DDL_OK);
         assert_false(plan->keeps_schedules);
         for (uint32_t phase = 0; phase < plan->nphases; phase += 37) {
             ddl_schedule *schedule;
@@ -355,7 +355,8 @@ static ddl_plan *plan_between_two(ddl_collective collective, const char *name, s
                               .in_place = in_place,
                               .post_bytes = post_bytes };
     ddl_plan *plan;
-    assert_int_equal(ddl_plan_create(ddl_catalogue_find(collective, name), &shape, &plan, NULL), DDL_OK);
+    assert_int_equal(ddl_plan_create(ddl_catalogue_find(collective, name), &shape, NULL, &plan, NULL),
+                     DDL_OK);
     return plan;
 }
 

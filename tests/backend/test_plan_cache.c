@@ -151,6 +151,37 @@ static void plans_of_v_forms_count(void **state)
     ddl_plan_cache_destroy(cache);
 }
 
+/* Another one in each call takes no more room than so many, and not from what is called again. */
+static void what_is_called_once_makes_room_for_its_like(void **state)
+{
+    (void)state;
+    enum { CALLS = 3000, ONCE = 1024, TWO = 2 };
+    ddl_plan_cache *cache = ddl_plan_cache_create(false);
+    assert_non_null(cache);
+    const ddl_plan *even = find_ring(cache, TWO, 1);
+    for (size_t i = 1; i <= CALLS; i++) {
+        const size_t counts[TWO] = { i, 1 }, starts[TWO] = { 0, i };
+        ddl_shape shape = { .nranks = TWO, .count = i, .element_bytes = 4, .blocks = { counts, starts } };
+        ddl_plan_run *run;
+        ddl_error error;
+        for (int again = 0; again < (i == 1 ? 2 : 1); again++) {
+            ddl_plan *plan = find(cache, DDL_COLLECTIVE_ALLGATHERV, "ring", &shape);
+            assert_int_equal(ddl_plan_take(plan, &run, &error), DDL_OK);
+            ddl_plan_give_back(run);
+        }
+    }
+    assert_ptr_equal(find_ring(cache, TWO, 1), even);
+    int kept = 0;
+    for (size_t i = CALLS; i > 0; i--) {
+        const size_t counts[TWO] = { i, 1 }, starts[TWO] = { 0, i };
+        ddl_shape shape = { .nranks = TWO, .count = i, .element_bytes = 4, .blocks = { counts, starts } };
+        if (find(cache, DDL_COLLECTIVE_ALLGATHERV, "ring", &shape)->nruns > 0)
+            kept++;
+    }
+    assert_int_equal(kept, ONCE + 1); /* and that which was called twice */
+    ddl_plan_cache_destroy(cache);
+}
+
 static size_t bytes_told(const char *algorithm, int nranks, bool in_place)
 {
     ddl_plan_cache *cache = ddl_plan_cache_create(true);
@@ -185,6 +216,7 @@ int main(void)
         cmocka_unit_test(large_plans_are_kept_all_the_same),
         cmocka_unit_test(the_least_recently_used_makes_room_unless_it_is_in_use),
         cmocka_unit_test(plans_of_v_forms_count),
+        cmocka_unit_test(what_is_called_once_makes_room_for_its_like),
         cmocka_unit_test(all_tell_the_same_of_their_buffers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

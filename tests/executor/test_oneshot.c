@@ -71,7 +71,7 @@ static blocks blocks_of(ddl_collective collective, int nranks, size_t count)
 static bool is_in_place(const ddl_algorithm *row, int rank, int root, bool in_place)
 {
     ddl_shape shape = { .rank = rank, .root = root, .in_place = in_place };
-    return ddl_plan_makes_sense(row->collective, &shape) ? in_place : !in_place;
+    return ddl_shape_makes_sense(row->collective, &shape) ? in_place : !in_place;
 }
 
 /* Of count elements of blocks that begin stride elements after each other. */
