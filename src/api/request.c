@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { REQUESTS_KEPT = 1024 }; /* what a burst of calls took is not the communicator's for ever */
+
 static void destroy(ddl_request *request)
 {
     ddl_free(request->kept);
@@ -35,8 +37,10 @@ ddl_request_pool *ddl_request_pool_create(int rank, const char *prefix, int nreq
         }
         if (pool->reserve == NULL)
             pool->reserve = request;
-        else
+        else {
             ddl_list_append(&pool->idle, &request->link);
+            pool->nidle++;
+        }
     }
     return pool;
 }
@@ -68,6 +72,7 @@ ddl_request *ddl_request_take(ddl_request_pool *pool)
         pthread_mutex_lock(&pool->lock);
         ddl_link *first = ddl_list_take_first(&pool->idle);
         request = first != NULL ? DDL_CONTAINER(first, ddl_request, link) : NULL;
+        pool->nidle -= first != NULL;
         pthread_mutex_unlock(&pool->lock);
     }
     if (request != NULL)
@@ -103,11 +108,16 @@ void ddl_request_give_back(ddl_request *request)
     request->refusal = NULL;
     if (!atomic_compare_exchange_strong(&pool->spare, &none, request)) {
         pthread_mutex_lock(&pool->lock);
-        if (pool->reserve == NULL)
+        const bool is_kept = pool->reserve == NULL || pool->nidle < REQUESTS_KEPT;
+        if (pool->reserve == NULL) {
             pool->reserve = request;
-        else
+        } else if (is_kept) {
             ddl_list_prepend(&pool->idle, &request->link); /* the last one has room for what calls have */
+            pool->nidle++;
+        }
         pthread_mutex_unlock(&pool->lock);
+        if (!is_kept)
+            destroy(request);
     }
     ddl_request_pool_release(pool);
 }

@@ -19,7 +19,8 @@
 typedef struct ddl_request_pool { /* of one communicator */
     _Atomic(ddl_request *) spare; /* one idle request, for who takes and gives back one after the other */
     pthread_mutex_t lock;
-    ddl_list idle;         /* other requests */
+    ddl_list idle;         /* other requests, */
+    unsigned nidle;        /* so many of them, at most REQUESTS_KEPT (request.c) */
     ddl_request *reserve;  /* of a call for which there is no memory, so that it fails as others do */
     atomic_int references; /* the communicator's, and one per request that is out */
     /* Threads between looking at `done` and leaving the engine. Both are accessed sequentially consistently,

@@ -13,7 +13,8 @@
 enum {
     SCRATCH_ALIGNMENT = 64,
     SCRATCH_CLASSES = 40, /* by powers of two from SCRATCH_LEAST */
-    SCRATCH_LEAST = 4096
+    SCRATCH_LEAST = 256,
+    SCRATCH_KEPT = 1024 /* idle blocks of a class; what a burst of calls took is not the backend's for ever */
 };
 
 typedef struct scratch { /* at the start of a free block */
@@ -27,6 +28,7 @@ struct ddl_backend {
     ddl_posting posting; /* without a board: unused */
     ddl_plan_cache *plans;
     ddl_list free_scratch[SCRATCH_CLASSES];
+    unsigned nfree_scratch[SCRATCH_CLASSES];
 };
 
 /* ---- scratch ---- */
@@ -44,8 +46,10 @@ static void *take_scratch(ddl_backend *backend, size_t bytes)
 {
     int class = scratch_class(bytes);
     ddl_link *first = ddl_list_take_first(&backend->free_scratch[class]);
-    if (first != NULL)
+    if (first != NULL) {
+        backend->nfree_scratch[class]--;
         return DDL_CONTAINER(first, scratch, link);
+    }
     void *memory = NULL;
     if (DDL_FAILPOINT("backend.scratch") ||
         posix_memalign(&memory, SCRATCH_ALIGNMENT, (size_t)SCRATCH_LEAST << class) != 0)
@@ -57,9 +61,15 @@ static void *take_scratch(ddl_backend *backend, size_t bytes)
 
 static void give_scratch(ddl_backend *backend, void *memory, size_t bytes)
 {
+    const int class = scratch_class(bytes);
+    if (backend->nfree_scratch[class] == SCRATCH_KEPT) {
+        free(memory);
+        return;
+    }
     scratch *block = memory;
     memset(&block->link, 0, sizeof block->link);
-    ddl_list_append(&backend->free_scratch[scratch_class(bytes)], &block->link);
+    ddl_list_append(&backend->free_scratch[class], &block->link);
+    backend->nfree_scratch[class]++;
 }
 
 /* ---- pieces ---- */

@@ -329,8 +329,14 @@ ddl_status ddl_plan_take(ddl_plan *plan, ddl_plan_run **out, ddl_error *err)
 
 void ddl_plan_give_back(ddl_plan_run *run)
 {
-    run->plan->users--;
-    ddl_list_append(&run->plan->idle, &run->link);
+    ddl_plan *plan = run->plan;
+    plan->users--;
+    if (plan->nruns <= DDL_PLAN_RUNS_KEPT) {
+        ddl_list_append(&plan->idle, &run->link);
+        return;
+    }
+    plan->nruns--;
+    destroy_run(run);
 }
 
 ddl_status ddl_plan_activate(ddl_plan_run *run, ddl_plan_slot *slot, uint32_t phase, ddl_error *err)

@@ -44,6 +44,8 @@ typedef struct ddl_plan {
     int users;            /* operations that run it now */
 } ddl_plan;
 
+enum { DDL_PLAN_RUNS_KEPT = 1024 };
+
 typedef struct ddl_plan_slot { /* for a piece in flight */
     ddl_run **runs;            /* of each phase */
     ddl_schedule *passing;     /* of the active run, if the plan keeps none */

@@ -182,6 +182,28 @@ static void what_is_called_once_makes_room_for_its_like(void **state)
     ddl_plan_cache_destroy(cache);
 }
 
+static void runs_of_a_burst_are_not_all_kept(void **state)
+{
+    (void)state;
+    enum { IN_FLIGHT = 2 * DDL_PLAN_RUNS_KEPT };
+    static ddl_plan_run *runs[IN_FLIGHT];
+    ddl_plan_cache *cache = ddl_plan_cache_create(false);
+    ddl_error error;
+    assert_non_null(cache);
+    ddl_plan *plan = find_ring(cache, 2, 1);
+    for (int i = 0; i < IN_FLIGHT; i++)
+        assert_int_equal(ddl_plan_take(plan, &runs[i], &error), DDL_OK);
+    assert_int_equal(plan->nruns, IN_FLIGHT);
+    for (int i = 0; i < IN_FLIGHT; i++)
+        ddl_plan_give_back(runs[i]);
+    assert_int_equal(plan->nruns, DDL_PLAN_RUNS_KEPT);
+    assert_int_equal(plan->users, 0);
+    assert_int_equal(ddl_plan_take(plan, &runs[0], &error), DDL_OK);
+    assert_int_equal(plan->nruns, DDL_PLAN_RUNS_KEPT); /* one of those */
+    ddl_plan_give_back(runs[0]);
+    ddl_plan_cache_destroy(cache);
+}
+
 static size_t bytes_told(const char *algorithm, int nranks, bool in_place)
 {
     ddl_plan_cache *cache = ddl_plan_cache_create(true);
@@ -217,6 +239,7 @@ int main(void)
         cmocka_unit_test(the_least_recently_used_makes_room_unless_it_is_in_use),
         cmocka_unit_test(plans_of_v_forms_count),
         cmocka_unit_test(what_is_called_once_makes_room_for_its_like),
+        cmocka_unit_test(runs_of_a_burst_are_not_all_kept),
         cmocka_unit_test(all_tell_the_same_of_their_buffers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
