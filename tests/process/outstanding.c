@@ -5,14 +5,19 @@
  *     outstanding COUNT SECONDS
  *
  * What each costs is not to rise with how many there are: all of them take at most SECONDS of a CPU, of each
- * rank. What rank 1 receives is what rank 0 sent, and sums are right.
+ * rank. What rank 1 receives is what rank 0 sent, and sums are right. The memory that they took is let go.
  */
 #include <ddl/ddl.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+
+enum { MOST_KEPT = 24 * 1024 * 1024 };
 
 static int failed(const char *what)
 {
@@ -26,6 +31,16 @@ static double cpu_seconds(void)
     getrusage(RUSAGE_SELF, &used);
     return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+/* Bytes that malloc has given out; 0 where it does not tell. */
+static size_t bytes_in_use(void)
+{
+#ifdef __GLIBC__
+    return mallinfo2().uordblks;
+#else
+    return 0;
+#endif
 }
 
 /* All have ended, and value i is step * i + 1. */
@@ -82,6 +97,7 @@ int main(int argc, char **argv)
     if (values == NULL || requests == NULL)
         return fprintf(stderr, "outstanding: no memory\n"), 1;
     const double before = cpu_seconds();
+    const size_t least = bytes_in_use();
     int bad = send_and_receive(world, values, requests, count, false) ||
               send_and_receive(world, values, requests, count, true) ||
               sum_up(world, values, requests, count);
@@ -89,6 +105,10 @@ int main(int argc, char **argv)
     if (!bad && taken > limit)
         bad = fprintf(stderr, "outstanding: %d of each took %.1f s of a CPU, more than %.1f\n", count, taken,
                       limit);
+    const size_t kept = bytes_in_use() - least;
+    if (!bad && kept > MOST_KEPT)
+        bad = fprintf(stderr, "outstanding: %zu bytes are kept after %d of each, more than %d\n", kept, count,
+                      MOST_KEPT);
     free(requests);
     free(values);
     if (ddl_comm_free(&world) != DDL_OK)
