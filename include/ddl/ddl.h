@@ -242,6 +242,8 @@ DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
  * failure), or since a thread of the library is stuck (which may take a second more to find out). Results
  * of operations that have completed are not touched by that, and a rank that comes after the others have left
  * gets DDL_OK. So what one rank does alone for long, such as saving a model, is best done after this call.
+ * Of a communicator that has failed, as its part in a world that lost a rank, which no call of this rank has
+ * told yet: that failure. It is freed all the same.
  * Thread: any; no other call on comm may be running but waits and tests.
  */
 DDL_API ddl_status ddl_comm_free(ddl_comm **comm);
@@ -353,7 +355,9 @@ DDL_API ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request);
 
 /*
  * A send may complete before its receive is posted. A send of 0 elements sends no message, so a receive with
- * another count hears nothing of it and ends by its deadline.
+ * another count hears nothing of it and ends by its deadline. A receive that nobody answers cannot be taken
+ * back; its deadline breaks the communicator as that of any operation does. Who receives what may come much
+ * later, as a server does, sets a limit for it first (ddl_comm_set_timeout; INT64_MAX is for ever).
  */
 DDL_API ddl_status ddl_send(const void *send, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
                             ddl_request **request);
@@ -373,6 +377,7 @@ DDL_API ddl_status ddl_wait_all(size_t n, ddl_request *requests[]);
 /*
  * Waits until any of n is done, writes its index, frees it and sets it to NULL. NULL entries are skipped; all
  * NULL, or n == 0, is DDL_EINVAL. A failed operation counts as done: *index is set and its status returned.
+ * Of several that are done it is the first in the array. Takes time in proportion to n.
  */
 DDL_API ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index);
 

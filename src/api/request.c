@@ -318,19 +318,32 @@ static bool poll_engines(size_t n, ddl_request *requests[], const ddl_request *f
     return true;
 }
 
+/* Once for those of one communicator that stand together. */
 static void count_waiters(size_t n, ddl_request *requests[], int change)
 {
+    const ddl_request_pool *last = NULL;
     for (size_t i = 0; i < n; i++)
-        if (requests[i] != NULL)
+        if (requests[i] != NULL && requests[i]->pool != last) {
+            last = requests[i]->pool;
             atomic_fetch_add(&requests[i]->pool->waiters, change);
+        }
 }
 
-static bool any_done(size_t n, ddl_request *requests[])
+/* n if none is. */
+static size_t find_done(size_t n, ddl_request *requests[])
+{
+    size_t i = 0;
+    while (i < n && (requests[i] == NULL || !ddl_request_is_done(requests[i])))
+        i++;
+    return i;
+}
+
+static bool are_of_one_engine(size_t n, ddl_request *requests[], const ddl_engine *engine)
 {
     for (size_t i = 0; i < n; i++)
-        if (requests[i] != NULL && ddl_request_is_done(requests[i]))
-            return true;
-    return false;
+        if (requests[i] != NULL && requests[i]->engine != engine)
+            return false;
+    return true;
 }
 
 ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index)
@@ -340,30 +353,26 @@ ddl_status ddl_wait_any(size_t n, ddl_request *requests[], size_t *index)
                                   index == NULL ? "index" : "requests");
     DDL_TRY(check_forked("wait_any"));
     for (;;) {
-        bool several_engines = false, goes_on = true;
+        const size_t done = find_done(n, requests);
+        if (done < n) {
+            *index = done;
+            return finish(&requests[done]);
+        }
         const size_t first = find_first(n, requests);
         if (first == n)
             return ddl_last_error_set(DDL_EINVAL, -1, "wait_any", "no request among the %zu given", n);
-        for (size_t i = 0; i < n; i++) {
-            if (requests[i] == NULL)
-                continue;
-            if (ddl_request_is_done(requests[i])) {
-                *index = i;
-                return finish(&requests[i]);
-            }
-            several_engines = several_engines || requests[i]->engine != requests[first]->engine;
-        }
+        bool goes_on = true;
         count_waiters(n, requests, 1);
-        if (any_done(n, requests))
+        if (find_done(n, requests) < n)
             ; /* since the look above: its engine may be gone by now */
         else if (has_exited(requests[first]))
             goes_on = false;
-        else if (several_engines)
-            goes_on = poll_engines(n, requests, requests[first]);
-        else
+        else if (are_of_one_engine(n, requests, requests[first]->engine))
             goes_on = wait_on_engine(n, requests, requests[first]);
+        else
+            goes_on = poll_engines(n, requests, requests[first]);
         count_waiters(n, requests, -1);
-        if (!goes_on && !any_done(n, requests)) {
+        if (!goes_on && find_done(n, requests) == n) {
             *index = first;
             return give_up(&requests[first]);
         }
