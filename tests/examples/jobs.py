@@ -1,23 +1,17 @@
-"""Jobs of a few processes under the launcher, with a deadline."""
+"""Jobs of a few processes under the launcher, with a deadline, and tests that have a directory of their own for them."""
 import os
-import re
+import pathlib
 import subprocess
+import sys
 import tempfile
+import unittest
 
-# Sanitizers slow everything down; the build says by how much.
-PATIENCE = float(os.environ.get("DDL_TEST_PATIENCE", "1"))
-LIMIT_S = 60 * PATIENCE
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
+from surroundings import clean_environment  # noqa: E402
+from waiting import bound, wait_until  # noqa: E402, F401 (for the tests, too)
 
-PLACES = tempfile.TemporaryDirectory(prefix="ddl-jobs-")
-
-
-def clean_environment():
-    """Ours without what a launcher or a person may have set for ddl."""
-    foreign = re.compile(r"^(DDL_(?!TEST)|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|NODE_RANK$|ROLE_|MASTER_|TORCHELASTIC|"
-                         r"SLURM_|PMI|OMPI_)")
-    kept = {k: v for k, v in os.environ.items() if not foreign.match(k)}
-    return {**kept, "HOME": PLACES.name, "XDG_RUNTIME_DIR": PLACES.name}  # where ddl keeps secrets
+LIMIT_S = bound(60)
 
 
 def run(command, stdout=subprocess.PIPE, **more_environment):
@@ -34,3 +28,18 @@ def start(launcher, nranks, program, *arguments):
     """A job that is running; its output is a pipe."""
     return subprocess.Popen([launcher, "--no-prefix", "--nproc_per_node", str(nranks), program, *arguments],
                             env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+
+
+class JobTest(unittest.TestCase):
+    """With a directory of its own."""
+
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.directory.name, name)
+
+    def succeed(self, done):
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done

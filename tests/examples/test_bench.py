@@ -9,11 +9,10 @@ import re
 import socket
 import stat
 import sys
-import tempfile
 import time
 import unittest
 
-from jobs import LIMIT_S, launch, run, start
+from jobs import LIMIT_S, JobTest, launch, run, start, wait_until
 
 LAUNCHER, BENCH = sys.argv[1:3]
 SHORT = ["--seconds", "0.01"]
@@ -40,27 +39,10 @@ def bench(nranks, *arguments):
     return launch(LAUNCHER, nranks, BENCH, *arguments)
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.TemporaryDirectory()
-        self.addCleanup(self.directory.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.directory.name, name)
-
+class Case(JobTest):
     def content(self, name):
         with open(self.path(name), encoding="utf-8") as file:
             return file.read()
-
-    def until(self, happened, limit_s=LIMIT_S):
-        end_s = time.monotonic() + limit_s
-        while not happened():
-            self.assertLess(time.monotonic(), end_s, "it does not happen")
-            time.sleep(0.01)
-
-    def succeed(self, done):
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return done
 
     def rows(self, done):
         lines = [line for line in self.succeed(done).stdout.splitlines() if not line.startswith("#")]
@@ -347,9 +329,9 @@ class Profiles(Case):
         touched_ns = os.stat(self.directory.name).st_mtime_ns
         with start(LAUNCHER, 2, BENCH, "--calibrate", self.path("profile"), "--seconds", "60") as job:
             # It has looked whether it can write, and has measured for a while.
-            self.until(lambda: os.stat(self.directory.name).st_mtime_ns != touched_ns)
+            wait_until(lambda: os.stat(self.directory.name).st_mtime_ns != touched_ns, LIMIT_S, "it looks into the directory")
             try:
-                self.until(lambda: os.listdir(self.directory.name) == ["profile"], limit_s=5)
+                wait_until(lambda: os.listdir(self.directory.name) == ["profile"], 5, "nothing but the profile is there")
             finally:
                 job.terminate()
         self.assertNotEqual(job.returncode, 0)

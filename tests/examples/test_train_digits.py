@@ -7,10 +7,9 @@ import os
 import re
 import struct
 import sys
-import tempfile
 import unittest
 
-from jobs import launch, run
+from jobs import JobTest, launch, run
 
 LAUNCHER, TRAIN = sys.argv[1:3]
 DATA = os.path.join(os.path.dirname(__file__), "../../examples/data/digits.csv.gz")
@@ -29,14 +28,7 @@ def checksum(data):
     return struct.pack("=Q", value)
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.TemporaryDirectory()
-        self.addCleanup(self.directory.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.directory.name, name)
-
+class Case(JobTest):
     def read(self, name):
         with open(self.path(name), "rb") as file:
             return file.read()
@@ -45,10 +37,6 @@ class Case(unittest.TestCase):
         with open(self.path(name), "wb") as file:
             file.write(data)
         return self.path(name)
-
-    def succeed(self, done):
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return done
 
     def fail_with(self, done, code, message):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)

@@ -4,6 +4,7 @@ Every job carries a mark of its own in its environment. Where /proc shows enviro
 that mark may remain after a test; elsewhere the process numbers that ranks have noted are looked at.
 """
 import os
+import pathlib
 import secrets
 import shutil
 import signal
@@ -13,6 +14,10 @@ import tempfile
 import time
 import unittest
 import uuid
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+from waiting import wait_until  # noqa: E402, F401 (for the tests, too)
 
 LAUNCH = os.environ["DDL_TEST_LAUNCHER"]
 SOURCE = os.environ["DDL_TEST_SOURCE"]
@@ -31,18 +36,6 @@ for name in ("HUP", "QUIT", "TERM"):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 linux_only = unittest.skipIf(PORTABLE, "needs what only Linux has")
-
-
-def wait_until(condition, seconds, what):
-    """The first true value of condition(), which must come within so many seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError("not within %g s: %s" % (seconds, what))
-        time.sleep(0.005)
 
 
 SYS_EXIT = {"x86_64": 60}.get(os.uname().machine, 93)  # of one thread

@@ -17,7 +17,7 @@ import unittest
 
 import test_hosts
 from test_hosts import PORT, SKIPPED, Hosts, ip
-from world import DEADLINE, World, bound, free_port, listening
+from world import DEADLINE, World, bound, free_port, listening, wait_until
 
 LAUNCHER = ACTOR = None
 FIREWALL = ("table ip t {\n chain in {\n  type filter hook input priority 0; policy drop;\n"
@@ -153,10 +153,7 @@ class Addresses(Networks):
 
     def doors(self, rank):
         """Where it listens once its door for ranks is open, which rank 0's store is before."""
-        deadline = time.monotonic() + DEADLINE
-        while not self.listens_at(rank):
-            self.assertLess(time.monotonic(), deadline, rank.story())
-            time.sleep(0.01)
+        wait_until(lambda: self.listens_at(rank), DEADLINE, rank.story)
         return listening(rank.pid)
 
     def test_ports_are_open_where_they_are_needed_and_nowhere_else(self):
@@ -319,11 +316,10 @@ class Addresses(Networks):
 
     def settle(self, hosts, host):
         """Until others have been asked for all its addresses."""
-        deadline = time.monotonic() + DEADLINE
-        while any("tentative" in line and "dadfailed" not in line for line in subprocess.run(
-                [*hosts.on(host), "ip", "-6", "addr"], capture_output=True, text=True, check=True).stdout.splitlines()):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.05)
+        def is_settled():
+            told = subprocess.run([*hosts.on(host), "ip", "-6", "addr"], capture_output=True, text=True, check=True).stdout
+            return not any("tentative" in line and "dadfailed" not in line for line in told.splitlines())
+        wait_until(is_settled, DEADLINE, "no address is tentative")
 
     def test_an_address_that_is_not_usable_yet_is_left_out(self):
         hosts = self.hosts(2)

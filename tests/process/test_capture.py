@@ -18,13 +18,12 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import test_hosts
 from peer import MAGIC
 from test_hosts import PORT, SKIPPED, Hosts
-from world import DEADLINE, World
+from world import DEADLINE, World, wait_until
 
 ACTOR = None
 HAS_REDIS = os.environ.get("DDL_TEST_REDIS") == "1"
@@ -117,10 +116,7 @@ class Recording:
     def end(self):
         """The runs by their names."""
         self.mark("nothing")
-        deadline = time.monotonic() + DEADLINE
-        while self.begin("nothing") not in self.read():
-            assert time.monotonic() < deadline, "tcpdump has not written all"
-            time.sleep(0.02)
+        wait_until(lambda: self.begin("nothing") in self.read(), DEADLINE, "tcpdump has written all")
         self.tcpdump.send_signal(signal.SIGINT)
         said = self.tcpdump.communicate(timeout=DEADLINE)[1]
         assert "\n0 packets dropped by kernel" in "\n" + said, said
@@ -238,10 +234,8 @@ class Captured(unittest.TestCase):
                                   self.path("redis.pem")])
         self.addCleanup(redis.wait)
         self.addCleanup(redis.kill)
-        deadline = time.monotonic() + DEADLINE
-        while not os.path.exists(log) or "Ready to accept connections" not in pathlib.Path(log).read_text():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
+        wait_until(lambda: os.path.exists(log) and "Ready to accept connections" in pathlib.Path(log).read_text(), DEADLINE,
+                   "Redis is ready")
         calls = 2 * [f"allgather:{COUNT}:int8"]
         self.run_ranks("auth", calls, 1, DDL_STORE=f"redis://10.77.0.1:{REDIS_PORT}")
         self.run_ranks("tls", calls, 1, DDL_SECURITY="tls",

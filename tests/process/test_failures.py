@@ -21,7 +21,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from relay import Relay
-from world import DEADLINE, World, Unexpected, alive, bound, listening_ports, on_two_cpus, terminate
+from world import DEADLINE, World, alive, bound, listening_ports, on_two_cpus, terminate, wait_until
 
 ACTOR = None
 SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
@@ -1432,14 +1432,11 @@ class Configuration(Failures):
 
     def await_connections(self, port, count):
         """That have been accepted there, or are about to be."""
-        deadline = time.monotonic() + bound(2)
-        while time.monotonic() < deadline:
+        def connections():
             with open("/proc/net/tcp", encoding="ascii") as table:
                 rows = [line.split() for line in table.readlines()[1:]]
-            if sum(row[1].endswith(f":{int(port):04X}") and row[3] == "01" for row in rows) >= count:
-                return
-            time.sleep(0.01)
-        self.fail(f"no {count} connections to port {port}")
+            return sum(row[1].endswith(f":{int(port):04X}") and row[3] == "01" for row in rows)
+        wait_until(lambda: connections() >= count, bound(2), f"{count} connections to port {port}")
 
     def check_rank_0_stops_while_others_wait(self):
         world = self.world(8)
@@ -1520,12 +1517,8 @@ class Configuration(Failures):
         commands = ["init", SMALL, "free"]
         job = [world.start(0, *commands)]
         twins = [world.start(1, *commands), world.start(1, *commands)]
-        deadline = time.monotonic() + DEADLINE
-        while all(twin.records.empty() for twin in twins):
-            if time.monotonic() > deadline:
-                raise Unexpected("neither twin was refused; " + twins[0].story() + twins[1].story())
-            os.sched_yield()
-        latecomer = next(twin for twin in twins if not twin.records.empty())
+        latecomer = wait_until(lambda: next((twin for twin in twins if not twin.records.empty()), None), DEADLINE,
+                               lambda: "one twin is refused; " + twins[0].story() + twins[1].story())
         record = latecomer.expect("init", "DDL_ECONFIG")
         self.assert_names(record, "rank 1", *[f"[{twin.pid}]" for twin in twins])
         self.assert_within(record, record["begin_ns"], 1)
@@ -2055,14 +2048,9 @@ class Strangers(Failures):
         first = world.start(0, "line", "init", LARGE, "free")
         first.expect("ready")
         first.go()
-        deadline = time.monotonic() + DEADLINE
-        while not listening_ports(first.pid):
-            if not os.path.isdir(f"/proc/{first.pid}/fd"):
-                self.skipTest("this system does not tell which ports a process listens at")
-            if time.monotonic() > deadline:
-                raise Unexpected("rank 0 listens nowhere; " + first.story())
-            os.sched_yield()
-        ports = listening_ports(first.pid)
+        if not os.path.isdir(f"/proc/{first.pid}/fd"):
+            self.skipTest("this system does not tell which ports a process listens at")
+        ports = first.await_ports()
         self.storm(ports, draw, 150)
         ranks = [first, world.start(1, "init", LARGE, "free")]
         self.storm(ports, draw, 150)
@@ -2231,10 +2219,8 @@ class LifeCycle(Failures):
         """Also not in a process that tries again and again, nor with those who refuse it."""
         world = self.world(2)
         first = world.start(0, "init", SMALL, "free")
-        deadline = time.monotonic() + DEADLINE
-        while (os.path.isdir(f"/proc/{first.pid}/fd") and len(listening_ports(first.pid)) < 2):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
+        if os.path.isdir(f"/proc/{first.pid}/fd"):
+            first.await_ports(2)
         cases = [(1, {"DDL_SECRET": "a secret of another job"}, "DDL_EAUTH"), (1, {"DDL_SECURITY": "off"}, "DDL_EAUTH"),
                  (1, {"DDL_STORE": "file:///no/such"}, "DDL_ESTORE"), (0, {}, "DDL_ENETWORK")]
         times = 20

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from link import Link, refused  # noqa: E402
 from run_collectives import algorithms, rounds, settings_of
-from world import DEADLINE, Rank, World, bound, clean_environment
+from world import DEADLINE, Rank, World, bound, clean_environment, wait_until
 
 LAUNCHER = ACTOR = COLLECTIVES = SIMULATOR = None
 PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
@@ -786,19 +786,18 @@ class Connections(OnHosts):
             for h in firewalls:
                 subprocess.run([*hosts.on(h), "nft", "-f", "-"], check=True, text=True, timeout=30, input=(
                     f"table inet t {{\n chain i {{ type filter hook input priority 0;\n tcp flags & (syn | ack) == syn {verdict}\n}}\n}}\n"))
-            deadline = time.monotonic() + bound(30)
-            while not all("go on over one connection" in "".join(one.errors) for one in ranks):
-                self.assertLess(time.monotonic(), deadline, [one.story() for one in ranks])
-                time.sleep(0.1)
+            wait_until(lambda: all("go on over one connection" in "".join(one.errors) for one in ranks), bound(30),
+                       lambda: [one.story() for one in ranks])
             for word, one in zip(words, ranks):
                 self.assertIn(word, "".join(one.errors))
-            before = self.connections(hosts.on(1), "10.77.0.2", "10.77.0.1")
-            while len(before) > 1 and time.monotonic() < deadline:  # what was given up is still being closed
-                time.sleep(0.1)
-                before = self.connections(hosts.on(1), "10.77.0.2", "10.77.0.1")
-            self.assertEqual(len(before), 1, before)
+
+            def connections():
+                return self.connections(hosts.on(1), "10.77.0.2", "10.77.0.1")
+            # What was given up is still being closed.
+            wait_until(lambda: len(connections()) == 1, bound(30), lambda: f"one of {connections()}")
+            before = connections()
             time.sleep(1)
-            after = self.connections(hosts.on(1), "10.77.0.2", "10.77.0.1")
+            after = connections()
             self.assertGreater(sum(after.values()), sum(before.values()) + 1000000)
         cases = [((0, 1), "drop", ["cannot connect to rank"] * 2, {}),
                  ((0, 1), "reject with tcp reset", ["cannot connect to rank"] * 2, {}),

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from middle import CALLED, CALLER, MARK, SO_MARK, Middle, into_own_namespace
 from peer import CLIENT_BYTES, FINISH_BYTES, MESH, RANK_AT, SERVER_BYTES, STORE, read_exactly
-from world import DEADLINE, Unexpected, World, bound, listening_ports
+from world import DEADLINE, World, bound
 
 ACTOR = None
 SKIPPED = 77
@@ -154,14 +154,6 @@ class Replayed(Tests):
             self.assertLess(time.monotonic() - begun, bound(6))
             return answer
 
-    def doors(self, rank, count):
-        deadline = time.monotonic() + DEADLINE
-        while len(ports := listening_ports(rank.pid)) < count:
-            if time.monotonic() > deadline:
-                raise Unexpected(f"{rank.name} listens at {ports}; {rank.story()}")
-            time.sleep(0.005)
-        return ports
-
     def with_rank(self, said, rank):
         return said[:RANK_AT] + struct.pack("<i", rank) + said[RANK_AT + 4:]
 
@@ -187,7 +179,7 @@ class Replayed(Tests):
             answers = [c.said[CALLED][:SERVER_BYTES] for c in middle.connections]
             # The next run of the same job, which waits for its last rank; and later that one's own words.
             ranks = [world.start(0, *JOB), world.start(1, *JOB)]
-            ports = self.doors(ranks[0], 2) + self.doors(ranks[1], 1)
+            ports = ranks[0].await_ports(2) + ranks[1].await_ports()
             own = [c.said[CALLER][:handshake] for c in middle.connections[len(recorded):]]
             said = [self.with_rank(words, rank) for words in recorded + own for rank in (0, 1, 2)]
             said += recorded + own + answers

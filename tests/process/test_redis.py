@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import peer
 from relay import Relay
-from world import DEADLINE, World, bound, clean_environment, free_port
+from world import DEADLINE, World, bound, clean_environment, free_port, wait_until
 
 LAUNCH = ALLREDUCE = ACTOR = MAKE_CERTIFICATES = None
 PASSWORD = "tr0ub4dor&3"
@@ -83,11 +83,7 @@ class Redis:
                         for _, key in ipairs(redis.call('KEYS', '*:wills')) do told = told + redis.call('XLEN', key) end
                     end
                     return told"""
-        deadline = time.monotonic() + DEADLINE
-        while (told := int(self.ask("EVAL", script, "0"))) < count:
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{told} of {count} ranks have joined")
-            time.sleep(0.01)
+        wait_until(lambda: int(self.ask("EVAL", script, "0")) >= count, DEADLINE, f"{count} ranks have joined")
 
     def info(self, section):
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as s:
@@ -308,16 +304,13 @@ class Meeting(Tests):
 
     def refused_once(self, redis, answer, *words):
         """Once the server answers a write so (None: takes it), the error has the words."""
-        deadline = time.monotonic() + DEADLINE
-        said = "nothing"
-        while said != answer:
-            self.assertLess(time.monotonic(), deadline, said)
-            time.sleep(0.05)
+        def said():
             try:
                 redis.ask("SET", "tried", 1)
-                said = None
+                return None
             except AssertionError as error:
-                said = str(error)[1:].split()[0]
+                return str(error)[1:].split()[0]
+        wait_until(lambda: said() == answer, DEADLINE, lambda: f"{answer}, and not {said()}")
         self.assert_remedy(redis.url(), *words if answer is None else (answer, *words))
 
     def refused_by_its_protection(self):
@@ -384,10 +377,7 @@ class Meeting(Tests):
         self.assertEqual(redis.keys(), 0)
 
     def wait_for_keys(self, redis, count=4):
-        deadline = time.monotonic() + DEADLINE
-        while redis.keys() < count:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        wait_until(lambda: redis.keys() >= count, DEADLINE, f"{count} keys")
 
     def test_what_the_dead_left_and_what_others_forged_is_ignored(self):
         redis = self.redis()
@@ -493,10 +483,7 @@ class Meeting(Tests):
             ranks = []
             for rank in (1, 0):
                 ranks.append(world.start(rank, "init"))
-                deadline = time.monotonic() + DEADLINE
-                while int(redis.ask("XLEN", place + ":ask")) < len(ranks):
-                    self.assertLess(time.monotonic(), deadline)
-                    time.sleep(0.01)
+                wait_until(lambda: int(redis.ask("XLEN", place + ":ask")) >= len(ranks), DEADLINE, ranks[-1].story)
             redis.ask("XADD", f"ddl:{'22' * 16}:end", "1-1", "by", "33" * 16, "settled", "")
             record = ranks[1].expect("init", "DDL_ECONFIG", seconds=bound(5))
             self.assertIn("rank 0 is at " + place, record["text"])
@@ -679,9 +666,8 @@ class Absent(Tests):
         relay.fatal = b"member.0"
         world = self.world(2, f"redis://127.0.0.1:{relay.port}/2", DDL_START_TIMEOUT="60")
         rank = world.start(0, "init")
-        while not hasattr(relay, "cut_at"):
-            self.assertIsNone(rank.process.poll())
-            time.sleep(0.01)
+        wait_until(lambda: hasattr(relay, "cut_at") or rank.process.poll() is not None, DEADLINE, rank.story)
+        self.assertTrue(hasattr(relay, "cut_at"), rank.story())
         self.assert_told(rank, relay, relay.cut_at, 7, "Connection refused")
 
     def presence_ends_late(self):

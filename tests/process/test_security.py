@@ -21,8 +21,8 @@ import time
 import unittest
 
 import peer
-from world import (DEADLINE, Rank, World, bound, clean_environment, finish_thousands, free_port,
-                   listening_ports)
+from world import (DEADLINE, Rank, World, bound, clean_environment, connect, finish_thousands, free_port, listening_ports,
+                   wait_until)
 
 LAUNCHER = ACTOR = None
 PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
@@ -82,18 +82,6 @@ class Security(unittest.TestCase):
             self.assertIn(word, record["text"])
         self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(seconds), record)
         return record
-
-
-def connect(port):
-    """To a port at which somebody is about to listen."""
-    deadline = time.monotonic() + DEADLINE
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
-        except ConnectionRefusedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
 
 
 def read_exactly(stream, count):
@@ -500,9 +488,7 @@ class Files(Security):
         world = self.world(2, DDL_STORE="file://" + shared)
         meet = f"{shared}/ddl-127.0.0.1_{world.port}/meet"
         rank = world.start(0, "init")
-        deadline = time.monotonic() + DEADLINE
-        while not os.path.exists(meet) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(lambda: os.path.exists(meet), DEADLINE, rank.story)
         rank.kill()
         rank.finish(-signal.SIGKILL)
         return meet

@@ -18,7 +18,7 @@ import tempfile
 import time
 import unittest
 
-from world import DEADLINE, Unexpected, World, bound, may_mount, mount_apart
+from world import DEADLINE, Unexpected, World, bound, may_mount, mount_apart, wait_until
 
 ACTOR = None
 CALL = "allreduce:1000:int32:sum"
@@ -52,11 +52,10 @@ class Mount:
             file.write(f"#!/bin/sh\necho $$ > {pid_file}.new && mv {pid_file}.new {pid_file}\nexec {server}\n")
         self.files = [pid_file, reach]
         self.process = subprocess.Popen(["sshfs", "-f", "-o", f"ssh_command={reach},dir_cache=no", f"host:{served}", self.path])
-        deadline = time.monotonic() + DEADLINE
-        while not os.path.ismount(self.path):
-            if time.monotonic() > deadline or self.process.poll() is not None:
-                raise Unexpected(f"sshfs does not mount {self.path}; code {self.process.poll()}")
-            time.sleep(0.005)
+        wait_until(lambda: os.path.ismount(self.path) or self.process.poll() is not None, DEADLINE,
+                   f"sshfs mounts {self.path}")
+        if self.process.poll() is not None:
+            raise Unexpected(f"sshfs does not mount {self.path}; code {self.process.poll()}")
         with open(pid_file) as file:
             self.server = int(file.read())
         self.path = self.path + "/shared"
@@ -112,15 +111,6 @@ class Tests(unittest.TestCase):
         for mount in self.mounts:
             mount.signal(signal.SIGCONT)
 
-    def await_record(self, world):
-        place = f"{self.served}/shared/ddl-127.0.0.1_{world.port}"
-        deadline = time.monotonic() + DEADLINE
-        while not (os.path.exists(place + "/meet") and any(
-                os.path.exists(f"{place}/{run}/key/=member.0") for run in os.listdir(place))):
-            if time.monotonic() > deadline:
-                raise Unexpected("rank 0 leaves no record; " + world.ranks[0].story())
-            time.sleep(0.005)
-
     def told(self, record, status, least, most, *words):
         """Between so many seconds."""
         self.assertEqual(record["status"], status, record)
@@ -144,7 +134,7 @@ class Shared(Tests):
         calls = ("init", "line", CALL, "free")
         first = self.job(3)
         ranks = [self.start(first, r, r, *calls) for r in (0, 1)]
-        self.await_record(first)
+        first.await_record(self.served + "/shared")
         second = self.job(2, first.port)
         intruder = self.start(second, 0, 1, "init")
         self.told(intruder.expect("init"), "DDL_ECONFIG", 0, 2, "two jobs share the place", rf"\[{ranks[0].pid}\]")
@@ -167,7 +157,7 @@ class Shared(Tests):
     def test_what_a_dead_host_left_holds_nobody_up(self):
         dead = self.job(2)
         rank = self.start(dead, 0, 0, "init")
-        self.await_record(dead)
+        dead.await_record(self.served + "/shared")
         rank.kill()
         rank.finish(None)
         job = self.job(2, dead.port)
@@ -305,7 +295,7 @@ class Hanging(Tests):
     def test_one_that_comes_back_in_time_is_waited_for(self):
         world = self.job(2)
         ranks = [self.start(world, 0, 0, "init", "free")]
-        self.await_record(world)
+        world.await_record(self.served + "/shared")
         self.mounts[0].signal(signal.SIGSTOP)
         ranks.append(self.start(world, 1, 1, "init", "free"))
         time.sleep(3.5)

@@ -15,7 +15,8 @@ import unittest
 
 import peer
 import test_hosts
-from world import DEADLINE, Rank, World, bound, clean_environment, cpu_seconds, on_two_cpus, read_link, times_asleep
+from world import (DEADLINE, Rank, World, bound, clean_environment, cpu_seconds, on_two_cpus, read_link, times_asleep,
+                   wait_until)
 
 ACTOR = None
 SMALL = "allreduce:16:float32:sum"
@@ -75,10 +76,8 @@ class Host(unittest.TestCase):
             rank.finish()
 
     def wait_until_stopped(self, rank):
-        deadline = time.monotonic() + bound(20)
-        while pathlib.Path(f"/proc/{rank.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
-            self.assertLess(time.monotonic(), deadline, rank.story())
-            time.sleep(0.01)
+        stat = pathlib.Path(f"/proc/{rank.pid}/stat")
+        wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T", bound(20), rank.story)
 
 
 class SharedMemory(Host):
@@ -578,15 +577,14 @@ class SharedMemory(Host):
 
 def door_of(rank, pattern):
     """The name of the abstract Unix socket at which a rank listens, once it does."""
-    deadline = time.monotonic() + DEADLINE
-    while time.monotonic() < deadline:
+    def find():
         own = {read_link(fd) for fd in pathlib.Path(f"/proc/{rank.pid}/fd").iterdir()}
         for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]:
             *_, flags, _, _, inode, name = [*line.split(), ""][:8]
             if int(flags, 16) & 0x10000 and f"socket:[{inode}]" in own and re.fullmatch("@" + pattern, name):
                 return name[1:].replace("@", "\0").encode()
-        time.sleep(0.01)
-    raise AssertionError(f"no {pattern}; {rank.story()}")
+        return None
+    return wait_until(find, DEADLINE, lambda: f"{pattern}; {rank.story()}")
 
 
 @unittest.skipUnless(os.geteuid() == 0, "only root can be another user")
@@ -729,11 +727,8 @@ class OtherUsers(Host):
         self.finish_sharing(world.ranks, [0, 3, 3, 3])
 
     def run_of(self, rank):
-        deadline = time.monotonic() + DEADLINE
-        while not (found := re.search(r"rank 0 of run ([0-9a-f]{32}) listens", "".join(rank.errors))):
-            self.assertLess(time.monotonic(), deadline, rank.story())
-            time.sleep(0.01)
-        return found.group(1)
+        said = re.compile(r"rank 0 of run ([0-9a-f]{32}) listens")
+        return wait_until(lambda: said.search("".join(rank.errors)), DEADLINE, rank.story).group(1)
 
     def finish_sharing(self, ranks, pieces):
         """All compute; each has so many pieces of shared memory."""

@@ -22,7 +22,7 @@ import time
 import unittest
 
 import peer
-from world import DEADLINE, Unexpected, World, bound, cpu_seconds, finish_thousands, listening_ports, may_mount, mount_apart
+from world import (DEADLINE, World, bound, connect, cpu_seconds, finish_thousands, may_mount, mount_apart, wait_until)
 
 ACTOR = None
 CALL = "allreduce:1000:int32:sum"
@@ -57,16 +57,6 @@ class Tests(unittest.TestCase):
         for word in words:
             self.assertIn(str(word), record["text"])
         self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(seconds), record)
-
-    def connect(self, world):
-        deadline = time.monotonic() + DEADLINE
-        while True:
-            try:
-                return socket.create_connection(("127.0.0.1", world.port), timeout=DEADLINE)
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)
 
 
 def descriptors(pid):
@@ -126,11 +116,7 @@ class Descriptors(Tests):
         """They ran out after the start had begun: whoever calls waits, and nobody spins meanwhile."""
         world = self.world(3)
         first = world.start(0, *JOB)
-        deadline = time.monotonic() + DEADLINE
-        while len(listening_ports(first.pid)) < 2:  # the store's and its own door for ranks
-            if time.monotonic() > deadline:
-                raise Unexpected("rank 0 does not listen; " + first.story())
-            time.sleep(0.005)
+        first.await_ports(2)
         hard = resource.prlimit(first.pid, resource.RLIMIT_NOFILE)[1]
         used = descriptors(first.pid)
         limit_descriptors(first, used)
@@ -183,11 +169,7 @@ class Descriptors(Tests):
     def test_a_system_that_lets_nobody_in_makes_nobody_spin(self):
         world = self.world(2, DDL_START_TIMEOUT=f"{bound(6):g}s")
         first = world.start(0, "init", LD_PRELOAD=os.environ["DDL_TEST_REFUSING"])
-        deadline = time.monotonic() + DEADLINE
-        while not listening_ports(first.pid):
-            if time.monotonic() > deadline:
-                raise Unexpected("rank 0 does not listen; " + first.story())
-            time.sleep(0.005)
+        first.await_ports()
         before, begun = cpu_seconds(first.pid), time.monotonic()  # its own client is calling, for one
         with self.assertRaises(queue.Empty):
             first.records.get(timeout=1)
@@ -311,10 +293,7 @@ class Disks(Tests):
                 world = self.world(3, DDL_STORE="file://" + directory)
                 ranks = [world.start(rank, "init") for rank in present]
                 signs = [f"{directory}/ddl-*" + (f"/*/key/=member.{rank}" if 0 in present else "") for rank in present]
-                deadline = time.monotonic() + DEADLINE
-                while not all(glob.glob(sign) for sign in signs):
-                    self.assertLess(time.monotonic(), deadline, ranks[0].story())
-                    time.sleep(0.005)
+                wait_until(lambda: all(glob.glob(sign) for sign in signs), DEADLINE, ranks[0].story)
                 gone_ns = time.monotonic_ns()
                 os.rename(directory, directory + ".away")
                 for rank in ranks:
@@ -360,16 +339,6 @@ class Places(Tests):
             world.port = first.port
         return world
 
-    def await_record(self, world):
-        """Until rank 0 has put its record there, and its own key behind it."""
-        place = f"{self.shared}/ddl-127.0.0.1_{world.port}"
-        deadline = time.monotonic() + DEADLINE
-        while not (os.path.exists(place + "/meet") and any(
-                os.path.exists(f"{place}/{run}/key/=member.0") for run in os.listdir(place))):
-            if time.monotonic() > deadline:
-                raise Unexpected("rank 0 leaves no record; " + world.ranks[0].story())
-            time.sleep(0.005)
-
     def refused(self, first, nranks):
         second = self.job(nranks, first, **self.UNSEEN)
         rank = second.start(0, "init")
@@ -382,7 +351,7 @@ class Places(Tests):
         calls = ("init", "line", "1000=" + CALL, "line", "1000=" + CALL, "free")
         first = self.job(3, **self.UNSEEN)
         ranks = [first.start(r, *calls) for r in (0, 1)]
-        self.await_record(first)
+        first.await_record(self.shared)
         self.refused(first, 3)
         ranks.append(first.start(2, *calls))
         for rank in ranks:
@@ -414,14 +383,11 @@ class Places(Tests):
         """What one could not answer, as nothing ran, is not held against him."""
         first = self.job(2, **self.UNSEEN)
         holder = first.start(0, "init", CALL, "free")
-        self.await_record(first)
+        first.await_record(self.shared)
         holder.process.send_signal(signal.SIGSTOP)
         second = self.job(2, first, **self.UNSEEN)
         asks = second.start(0, "init")
-        deadline = time.monotonic() + DEADLINE
-        while not glob.glob(f"{self.shared}/ddl-127.0.0.1_{first.port}/*/ask/0.*"):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.002)
+        wait_until(lambda: glob.glob(f"{self.shared}/ddl-127.0.0.1_{first.port}/*/ask/0.*"), DEADLINE, asks.story)
         asks.process.send_signal(signal.SIGSTOP)
         time.sleep(1.5)
         for rank in (asks, holder):
@@ -436,7 +402,7 @@ class Places(Tests):
         for unseen in (self.UNSEEN, {}, {}, {}):
             dead = self.job(2, **unseen)
             dead.start(0, "init")
-            self.await_record(dead)
+            dead.await_record(self.shared)
             dead.ranks[0].kill()
             dead.ranks[0].finish(None)
             job = self.job(2, dead, **unseen)
@@ -472,7 +438,7 @@ class Versions(Tests):
 
     def call(self, world, hello, secret=None):
         """What rank 0 says to this caller, who then proves that it knows the job's secret, or this one."""
-        with self.connect(world) as stream:
+        with connect(world.port) as stream:
             stream.sendall(hello)
             reply = peer.read_exactly(stream, peer.SERVER_BYTES)
             if reply[10] != OTHER_VERSION:
@@ -564,11 +530,11 @@ class Rogue(Tests):
     def test_who_takes_no_part_harms_nobody_and_is_told_of_once(self):
         world = self.world(2, DDL_SECURITY="off")
         ranks = [world.start(0, "init", "free")]
-        with self.connect(world) as stream:
+        with connect(world.port) as stream:
             stream.sendall(peer.client_hello(size=2, level=0))
             generator = peer.generator_of(peer.read_exactly(stream, peer.SERVER_BYTES))
         for _ in range(3):
-            with self.connect(world) as stream:
+            with connect(world.port) as stream:
                 stream.sendall(peer.client_hello(size=2, level=0, generator=generator))
                 peer.read_exactly(stream, peer.SERVER_BYTES)
                 stream.sendall(bytes(36))
@@ -591,10 +557,10 @@ class Rogue(Tests):
                 world = self.world(4)
                 ranks = [world.start(r, "init") for r in (0, 2)]
                 if generator == 0:
-                    with self.connect(world) as stream:
+                    with connect(world.port) as stream:
                         stream.sendall(peer.client_hello(size=4))
                         generator = peer.generator_of(peer.read_exactly(stream, peer.SERVER_BYTES))
-                with self.connect(world) as stream:
+                with connect(world.port) as stream:
                     hello = peer.client_hello(size=4, generator=generator)
                     stream.sendall(hello)
                     stream.sendall(peer.finish(self.secret, hello, peer.read_exactly(stream, peer.SERVER_BYTES)))

@@ -102,15 +102,6 @@ class Storms(unittest.TestCase):
         self.addCleanup(crowd.leave)
         return crowd
 
-    def ports(self, rank, count=2):
-        """Of a rank 0 that waits for others: the store's, and its own door for ranks."""
-        deadline = time.monotonic() + DEADLINE
-        while len(ports := listening_ports(rank.pid)) < count:
-            if time.monotonic() > deadline:
-                raise Unexpected(f"{rank.name} listens at {ports}; {rank.story()}")
-            time.sleep(0.005)
-        return ports
-
     def turned_away(self, rank, doors, seconds):
         """How many this rank says it turned away: the first at each door is told of, the others are counted, in a line
         in 10 s at most, and one at the end."""
@@ -133,11 +124,11 @@ class Scanners(Storms):
     def test_while_ranks_come(self):
         world, crowd = self.world(3), self.crowd()
         ranks = [world.start(0, "init", CALL, "free")]
-        ports = own = self.ports(ranks[0])
+        ports = own = ranks[0].await_ports(2)
         begun = time.monotonic()
         crowd.all_come(ports, self.OF_EACH // 2)
         ranks.append(world.start(1, "init", CALL, "free"))
-        ports = ports + self.ports(ranks[1], 1)
+        ports = ports + ranks[1].await_ports()
         crowd.all_come(ports, self.OF_EACH // 2)
         ranks.append(world.start(2, "init", CALL, "free"))
         crowd.all_come([world.port], 3)
@@ -211,7 +202,7 @@ class Slow(Storms):
         job = "init", CALL, "line", CALL, "free"  # the store's port is open as long as the job lasts
         ranks = [world.start(0, *job)]
         port = world.port
-        self.ports(ranks[0])
+        ranks[0].await_ports(2)
         hello = peer.client_hello()
         selector = selectors.DefaultSelector()
         self.addCleanup(selector.close)
@@ -271,8 +262,8 @@ class Flood(Storms):
     def test_memory_stays_flat_and_who_is_in_stays_in(self):
         world, started = self.world(3), time.monotonic()
         ranks = [world.start(r, "init", CALL, "free") for r in (0, 1)]
-        self.ports(ranks[0])
-        self.ports(ranks[1], 1)
+        ranks[0].await_ports(2)
+        ranks[1].await_ports()
         crowd = self.crowd()
         crowd.all_come([world.port], 20)  # what is needed once is there then
         before, descriptors = memory_kib(ranks[0].pid, "VmRSS"), len(os.listdir(f"/proc/{ranks[0].pid}/fd"))
@@ -310,7 +301,7 @@ class Flood(Storms):
                                 (peer.MESH, peer.CLIENT_BYTES)):
             world = self.world(3)
             ranks = [world.start(0, "init", CALL, "free")]
-            ports = self.ports(ranks[0])
+            ports = ranks[0].await_ports(2)
             port = world.port if channel == peer.STORE else next(p for p in ports if p != world.port)
             self.come_in_beside(world, ranks, port, hellos[channel][:length], self.SILENT)
 
@@ -329,7 +320,7 @@ class Flood(Storms):
             caller.kill()
             world = self.world(3, **level)
             ranks = [world.start(0, "init", CALL, "free")]
-            self.ports(ranks[0])
+            ranks[0].await_ports(2)
             self.come_in_beside(world, ranks, world.port, said, self.CONNECTIONS)
 
     def come_in_beside(self, world, ranks, port, said, calls):

@@ -12,11 +12,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import peer
-from world import DEADLINE, PATIENCE, World, bound
+from world import DEADLINE, PATIENCE, World, bound, connect, wait_until
 
 ACTOR = MAKE_CERTIFICATES = None
 HAS_TLS = os.environ.get("DDL_TEST_TLS") == "1"
@@ -63,16 +62,9 @@ class Tls(unittest.TestCase):
         return record
 
     def connect(self, port):
-        deadline = time.monotonic() + DEADLINE
-        while True:
-            try:
-                stream = socket.create_connection(("127.0.0.1", port), timeout=bound(4))
-                self.addCleanup(stream.close)
-                return stream
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)
+        stream = connect(port, bound(4))
+        self.addCleanup(stream.close)
+        return stream
 
 
 @unittest.skipIf(HAS_TLS, "this build has TLS")
@@ -282,10 +274,7 @@ class Tapped(Tls):
                 tap = self.tap()
                 world = self.world(2)
                 ranks = [world.start(0, "init", prefix=self.inside)]
-                deadline = time.monotonic() + DEADLINE
-                while self.ask(tap, "count") == "0":
-                    self.assertLess(time.monotonic(), deadline)
-                    time.sleep(0.005)
+                wait_until(lambda: self.ask(tap, "count") != "0", DEADLINE, ranks[0].story)
                 self.ask(tap, f"flip {connection} {record}")
                 ranks.append(world.start(1, "init", prefix=self.inside))
                 found, other = ranks[1].expect("init", "DDL_EPROTO"), ranks[0].expect("init")

@@ -20,8 +20,11 @@ import tempfile
 import threading
 import time
 
-# Sanitizers slow everything down; the build says by how much.
-PATIENCE = float(os.environ.get("DDL_TEST_PATIENCE", "1"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+from surroundings import PLACES, clean_environment  # noqa: E402
+from waiting import PATIENCE, bound, wait_until  # noqa: E402, F401 (for who starts ranks, too)
+
 # Something is wrong after so long. More than a minute, as Linux 6.18 was seen not to run its own threads for 41 to
 # 59 s while many processes yield ("rcu_preempt kthread starved", "workqueue lockup" in its log).
 DEADLINE = 150 * PATIENCE
@@ -29,11 +32,6 @@ DEADLINE = 150 * PATIENCE
 
 class Unexpected(AssertionError):
     """Something did not come, or came otherwise; carries what all ranks have said."""
-
-
-def bound(seconds):
-    """A promised bound, as it stands in this build."""
-    return seconds * PATIENCE
 
 
 def cpu_seconds(pid):
@@ -107,18 +105,6 @@ def mount_apart():
     if probe.returncode == 0:
         PLACES.cleanup()  # who begins again makes his own
         os.execvpe(enter[0], [*enter, sys.executable, *sys.argv], {**os.environ, "DDL_TEST_MOUNTS": "1"})
-
-
-# Where ranks make and find their user's secrets, instead of where this user has his own.
-PLACES = tempfile.TemporaryDirectory(prefix=f"ddl-test-home-{pathlib.Path(sys.argv[0]).stem}-")
-
-
-def clean_environment():
-    """Ours without what a launcher or a person may have set for ddl, and with another home."""
-    foreign = re.compile(r"^(DDL_(?!TEST)|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|NODE_RANK$|ROLE_|MASTER_|TORCHELASTIC|"
-                         r"SLURM_|PMI|MPI_|OMPI_)")
-    return {**{k: v for k, v in os.environ.items() if not foreign.match(k)},
-            "HOME": PLACES.name, "XDG_RUNTIME_DIR": PLACES.name}
 
 
 class Rank:
@@ -242,11 +228,14 @@ class Rank:
 
     def await_threads(self, count):
         """Wait until it has so many: the second is the library's, so it has come into ddl_init."""
-        until = time.monotonic() + DEADLINE
-        while len(os.listdir(f"/proc/{self.pid}/task")) < count:
-            if time.monotonic() > until:
-                raise Unexpected(f"{self.name} has no {count} threads; {self.story()}")
-            time.sleep(0.01)
+        wait_until(lambda: len(os.listdir(f"/proc/{self.pid}/task")) >= count, DEADLINE,
+                   lambda: f"{self.name} has {count} threads; {self.story()}")
+
+    def await_ports(self, count=1):
+        """Wait until it listens at so many; rank 0 does at the store's and then at its own door for ranks. All of them."""
+        wait_until(lambda: len(listening_ports(self.pid)) >= count, DEADLINE,
+                   lambda: f"{self.name} listens at {count} ports, and not {listening_ports(self.pid)}; {self.story()}")
+        return listening_ports(self.pid)
 
     def close(self):
         if self.process.poll() is None:
@@ -294,6 +283,13 @@ class World:
         """Start every rank with these commands; others maps a rank to commands of its own."""
         return [self.start(r, *(others or {}).get(r, commands), **environment) for r in range(self.nranks)]
 
+    def await_record(self, directory):
+        """Wait until rank 0 has put its record into this directory, where the ranks meet, and its own key behind it."""
+        place = f"{directory}/ddl-127.0.0.1_{self.port}"
+        wait_until(lambda: os.path.exists(place + "/meet") and any(os.path.exists(f"{place}/{run}/key/=member.0")
+                                                                   for run in os.listdir(place)),
+                   DEADLINE, lambda: "rank 0 leaves a record; " + self.ranks[0].story())
+
     def __enter__(self):
         return self
 
@@ -311,6 +307,16 @@ def finish_thousands(test, ranks):
             rank.expect("ready" if again else "free")
         for rank in ranks if again else []:
             rank.go()
+
+
+def connect(port, seconds=DEADLINE):
+    """To a port of this machine at which somebody is about to listen; nothing that is done with it takes longer."""
+    def try_it():
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=seconds)
+        except ConnectionRefusedError:
+            return None
+    return wait_until(try_it, DEADLINE, f"somebody listens at port {port}")
 
 
 def read_link(path):
