@@ -8,30 +8,31 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include <ddl/ddl.h>
 
+#include "../support/now.h"
+
 enum { PAGE = 4096 };
 
-static const struct timespec longer_than_a_line_is_waited_for = { 0, 700 * 1000 * 1000 };
+enum { LONGER_THAN_A_LINE_IS_WAITED_FOR_US = 700 * 1000 };
 
 static void *page;
 
 static void count_slowly(void *arg, const char *line)
 {
     (void)line;
-    nanosleep(&longer_than_a_line_is_waited_for, NULL);
+    nap_us(LONGER_THAN_A_LINE_IS_WAITED_FOR_US);
     ++*(volatile int *)arg;
 }
 
 static void unmap_page(void)
 {
     munmap(page, PAGE);
-    nanosleep(&longer_than_a_line_is_waited_for, NULL);
+    nap_us(LONGER_THAN_A_LINE_IS_WAITED_FOR_US);
 }
 
 static void exit_while_the_sink_is_called(void)

@@ -1,12 +1,13 @@
 /* test_staging.c - what staging makes of a GPU that does not end what it had begun. */
 #include "backend/staging.h"
 
+#include "base/clock.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -35,9 +36,8 @@ static void close_gpu(ddl_device *device)
 /* It takes long, as where the thread is kept from its CPU. */
 static ddl_drained drain(ddl_device *device, int timeout_ms)
 {
-    const struct timespec moment = { 0, OFF_CPU_MS * 1000000 };
     device->limit_ms = timeout_ms;
-    nanosleep(&moment, NULL);
+    ddl_pause_us(OFF_CPU_MS * 1000);
     return device->drained;
 }
 

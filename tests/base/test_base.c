@@ -519,9 +519,8 @@ static void a_sink_that_hangs_holds_nobody_up(void **state)
 
 static void take_a_moment(void *arg, const char *line)
 {
-    const struct timespec moment = { 0, 5 * 1000 * 1000 };
     (void)line;
-    nanosleep(&moment, NULL);
+    ddl_pause_us(5 * 1000);
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 

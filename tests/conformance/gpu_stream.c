@@ -1,10 +1,10 @@
 #include "gpu_stream.h"
 
+#include "../support/now.h"
 #include "gpu_memory.h"
 
 #include <stdint.h>
 #include <stdio.h>
-#include <time.h>
 
 /* For any GPU that drivers of today know; they compile it for the one that is there. */
 static const char kernels[] =
@@ -145,10 +145,9 @@ void gpu_door_shut(gpu_door *door)
 
 static void look_until_open(void *arg)
 {
-    const struct timespec moment = { 0, 20 * 1000 };
     const gpu_door *door = arg;
     while (atomic_load(door->is_open) == 0)
-        nanosleep(&moment, NULL);
+        nap_us(20);
 }
 
 bool gpu_stream_wait_at(void *stream, gpu_door *door)

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "../support/now.h"
 #include "api/comm.h"
 #include "base/failpoint.h"
 #include "oracle.h"
@@ -20,15 +21,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RANKS = 2, MANY = 100 };
-
-static void doze(long ms)
-{
-    struct timespec moment = { ms / 1000, ms % 1000 * 1000000 };
-    nanosleep(&moment, NULL);
-}
 
 /* Long enough that both announce what they wait for; the two directions have nothing to do with each other.
  */
@@ -40,7 +34,7 @@ static void receive_before_sending(rank_thread *me)
         out[i] = 100 * me->rank + i;
     ddl_request *request = NULL;
     EXPECT(me, ddl_recv(in, theirs, DDL_INT32, 1 - me->rank, me->world, &request) == DDL_OK);
-    doze(300);
+    nap_us(300 * 1000);
     EXPECT(me, ddl_send(out, mine, DDL_INT32, 1 - me->rank, me->world, NULL) == DDL_OK);
     EXPECT(me, ddl_wait(&request) == DDL_OK);
     EXPECT(me, in[theirs - 1] == 100 * (1 - me->rank) + (int)theirs - 1);
@@ -143,7 +137,7 @@ static void wait_for_ever(rank_thread *me)
     size_t index = 9;
     EXPECT(me, ddl_comm_set_timeout(me->world, INT64_MAX) == DDL_OK);
     if (me->rank == 1)
-        doze(100);
+        nap_us(100 * 1000);
     EXPECT(me, ddl_allreduce(&x, &x, 1, DDL_INT32, DDL_SUM, me->world, &requests[1]) == DDL_OK);
     EXPECT(me, ddl_wait_any(2, requests, &index) == DDL_OK);
     EXPECT(me, index == 1);
@@ -232,13 +226,6 @@ static void many_in_flight_complete_in_any_order(void **state)
 
 /* ---- testing and progress ---- */
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Only when rank 0 has tested a thousand times does the other enter: a test that waited for it would wait for
  * good. */
 static void test_while_alone(rank_thread *me)
@@ -246,7 +233,7 @@ static void test_while_alone(rank_thread *me)
     enum { TESTS = 1000, COUNT = 100000 };
     int32_t *x = calloc(4, COUNT * sizeof *x), *in = x + 2 * COUNT, peer = 1 - me->rank;
     ddl_request *requests[4] = { NULL };
-    double began = seconds(), longest = 0;
+    double began = now_s(), longest = 0;
 
     for (int i = 0; i < TESTS && me->rank == 0 && !me->complained; i++) {
         double before;
@@ -257,15 +244,15 @@ static void test_while_alone(rank_thread *me)
             EXPECT(me, ddl_broadcast(x + COUNT, COUNT, DDL_INT32, 1, me->world, &requests[2]) == DDL_OK);
             EXPECT(me, ddl_recv(in, COUNT, DDL_INT32, peer, me->world, &requests[3]) == DDL_OK);
         }
-        before = seconds();
+        before = now_s();
         EXPECT(me, ddl_test(&requests[i % 4], &done) == DDL_OK);
-        if (seconds() - before > longest)
-            longest = seconds() - before;
+        if (now_s() - before > longest)
+            longest = now_s() - before;
         EXPECT(me, !done);
         EXPECT(me, requests[i % 4] != NULL);
     }
     EXPECT(me, longest < 5); /* of a busy machine's scheduler */
-    EXPECT(me, seconds() - began < RANKS_TIMEOUT_MS / 1000.0 / 2);
+    EXPECT(me, now_s() - began < RANKS_TIMEOUT_MS / 1000.0 / 2);
     ranks_meet(me);
     if (me->rank == 1) {
         EXPECT(me, ddl_allreduce(x, x, COUNT, DDL_INT32, DDL_SUM, me->world, &requests[0]) == DDL_OK);
@@ -325,7 +312,7 @@ static void free_after_an_error(rank_thread *me)
     EXPECT(me, ddl_test(NULL, &done) == DDL_EINVAL && done); /* or who tests until it is would never end */
     ranks_meet(me);
     if (me->rank == 0) {
-        doze(20);
+        nap_us(20 * 1000);
         EXPECT(me, ddl_comm_abort(me->world, "enough") == DDL_OK);
     }
     EXPECT(me, ddl_comm_free(&me->world) == DDL_OK);
@@ -392,9 +379,9 @@ enum { PATIENCE_S = 10 };
 /* Test until it is done, without a moment in which anything else drives. */
 static void test_until_done(rank_thread *me, ddl_request **request)
 {
-    double began = seconds();
+    double began = now_s();
     bool done = false;
-    while (!done && seconds() - began < PATIENCE_S)
+    while (!done && now_s() - began < PATIENCE_S)
         EXPECT(me, ddl_test(request, &done) == DDL_OK);
     EXPECT(me, done);
     EXPECT(me, ddl_wait(request) == DDL_OK); /* which drives, if it was not */
@@ -459,17 +446,17 @@ static void test_for_nobody(rank_thread *me)
     ddl_request *requests[2] = { NULL, NULL };
 
     if (me->rank == 0) {
-        double began = seconds();
+        double began = now_s();
         int tests = 0, slow = 0;
         EXPECT(me, ddl_comm_set_timeout(me->world, LIMIT_MS) == DDL_OK);
         EXPECT(me, ddl_allreduce(x, x, COUNT, DDL_INT32, DDL_SUM, me->world, &requests[0]) == DDL_OK);
         EXPECT(me, ddl_allreduce(y, y, 2, DDL_INT32, DDL_SUM, me->world, &requests[1]) == DDL_OK);
-        for (; (requests[0] != NULL || requests[1] != NULL) && seconds() - began < PATIENCE_S; tests++) {
+        for (; (requests[0] != NULL || requests[1] != NULL) && now_s() - began < PATIENCE_S; tests++) {
             bool done = false;
             int i = requests[tests % 2] != NULL ? tests % 2 : 1 - tests % 2;
-            double before = seconds();
+            double before = now_s();
             ddl_status status = ddl_test(&requests[i], &done);
-            slow += seconds() - before > MOST_MS / 1000.0;
+            slow += now_s() - before > MOST_MS / 1000.0;
             EXPECT(me, status == (done ? DDL_ETIMEDOUT : DDL_OK));
             EXPECT(me, !done || ddl_last_error()->culprit == 1);
         }
@@ -538,9 +525,8 @@ static void send_what_is_not_expected(rank_thread *me)
     EXPECT(me, ddl_barrier(me->world, NULL) == DDL_OK);
     if (me->rank == 1) /* something is in flight, so that the engine hears what is said */
         EXPECT(me, ddl_recv(&token, 1, DDL_INT32, 2, me->world, &open) == DDL_OK);
-    struct timespec until_it_is_told = { 0, 400 * 1000 * 1000 };
     if (me->rank == 1)
-        nanosleep(&until_it_is_told, NULL);
+        nap_us(400 * 1000); /* until it is told */
     if (me->rank != 2) {
         ddl_status status =
             ddl_alltoallv(in, sent[me->rank], out, expected[me->rank], DDL_INT32, me->world, NULL);
@@ -563,13 +549,6 @@ static void unexpected_sender_is_answered_by_who_waits_for_another(void **state)
     ddl_set_log(NULL, NULL);
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* A part whose operation nobody answers costs freeing its world no more than the 5 s that are promised. */
 static void free_beside_an_unanswered_part(rank_thread *me)
 {
@@ -578,9 +557,9 @@ static void free_beside_an_unanswered_part(rank_thread *me)
     EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
     if (me->rank == 0) {
         EXPECT(me, ddl_barrier(part, &unanswered) == DDL_OK);
-        double begin = seconds_now();
+        double begin = now_s();
         EXPECT(me, ddl_comm_free(&me->world) == DDL_ETIMEDOUT);
-        EXPECT(me, seconds_now() - begin < 5.5); /* half a second for a busy machine */
+        EXPECT(me, now_s() - begin < 5.5); /* half a second for a busy machine */
         EXPECT(me, ddl_wait(&unanswered) == DDL_EABORTED);
     }
     ranks_meet(me);

@@ -2,6 +2,7 @@
  * Threads as ranks: worlds that meet at a mem:// store inside one process. The same random cases as over
  * processes, where the thread sanitizer can see every rank at once.
  */
+#include "../support/now.h"
 #include "cases.h"
 #include "ranks.h"
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -33,7 +33,7 @@ struct member {
 static void wait_for_an_end(const struct member *m)
 {
     for (int ms = 0; m->waits && atomic_load(m->ended) == 0 && ms < m->start_timeout_ms; ms++)
-        nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+        nap_us(1000);
 }
 
 static void live_through(struct member *m)

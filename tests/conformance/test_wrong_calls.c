@@ -2,6 +2,7 @@
  * test_wrong_calls.c - on several ranks: what makes no sense is refused, names its argument and changes
  * nothing; what ranks do not agree on is told to all of them. Ranks are threads of this process.
  */
+#include "../support/now.h"
 #include "oracle.h"
 #include "ranks.h"
 
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -376,13 +376,6 @@ static const struct disagreement {
       { ORACLE_GATHER, 70001, { 0 }, DDL_INT32, DDL_SUM, 0 } },
 };
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static bool names(int rank)
 {
     char name[24];
@@ -396,9 +389,9 @@ static bool names(int rank)
  */
 static void end_in_mismatch(rank_thread *me, ddl_status status)
 {
-    double began = seconds();
+    double began = now_s();
 
-    while (status == DDL_OK && seconds() - began < RANKS_TIMEOUT_MS / 1000.0)
+    while (status == DDL_OK && now_s() - began < RANKS_TIMEOUT_MS / 1000.0)
         status = ddl_barrier(me->world, NULL);
     EXPECT(me, status == DDL_EMISMATCH);
 }

@@ -7,22 +7,15 @@
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
+#include "../support/now.h"
 
 #include <ddl/cuda.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { CALLS = 101, SMALL = 1000, PERIOD = 1000 };
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 static void must(bool good, const char *what)
 {

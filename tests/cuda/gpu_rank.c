@@ -17,6 +17,7 @@
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
+#include "../support/now.h"
 
 #include <ddl/cuda.h>
 
@@ -24,18 +25,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static void tell(const char *event, ddl_status status)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
     const ddl_error *error = ddl_last_error();
     printf("{\"event\": \"%s\", \"status\": \"%s\", \"culprit\": %d, \"text\": \"%s\", \"end_ns\": %lld, "
            "\"alive\": %lu}\n",
            event, ddl_status_name(status), status != DDL_OK ? error->culprit : -1,
-           status != DDL_OK ? error->text : "", (long long)now.tv_sec * 1000000000 + now.tv_nsec,
-           gpu_memory_alive());
+           status != DDL_OK ? error->text : "", (long long)now_ns(), gpu_memory_alive());
     fflush(stdout);
 }
 
@@ -43,9 +40,8 @@ enum { BUSY_MS = 450, AWAY = 20 /* so many times that */, MANY = 24 };
 
 static void nap(void *arg)
 {
-    struct timespec moment = { 0, BUSY_MS * 1000000L };
     (void)arg;
-    nanosleep(&moment, NULL);
+    nap_us(BUSY_MS * 1000);
 }
 
 static void *begin_stream(ddl_comm *world, bool is_busy)

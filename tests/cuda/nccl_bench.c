@@ -8,6 +8,7 @@
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
+#include "../support/now.h"
 
 #include <ddl/cuda.h>
 
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { CALLS = 301, WARM = 20, SMALL = 1000 };
 
@@ -33,13 +33,6 @@ static struct {
     const char *(*text)(int result);
     const char *(*last)(void *comm);
 } nccl;
-
-static double now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
 
 static void must(bool good, const char *what)
 {
@@ -153,12 +146,12 @@ static void time_small(const bench *b, bool in_stream, double median_us[2])
     void (*const calls[2])(const bench *, size_t) = { by_nccl, by_ddl };
     for (int i = -WARM; i < CALLS; i++)
         for (int which = 0; which < 2; which++) {
-            double begun = now_us();
+            double begun = now_s();
             calls[which](b, SMALL);
             if (!in_stream && which == 0)
                 must(gpu_stream_wait(b->stream), "a stream");
             if (i >= 0)
-                taken[which][i] = now_us() - begun;
+                taken[which][i] = (now_s() - begun) * 1e6;
             must(gpu_stream_wait(b->stream), "a stream");
         }
     for (int which = 0; which < 2; which++) {
@@ -196,10 +189,10 @@ static double speed(const bench *b, void (*call)(const bench *, size_t), size_t 
     double best = 0;
     for (int i = 0; i <= rounds; i++) { /* the first one is for warming up */
         must(ddl_barrier(b->world, NULL) == DDL_OK, "barrier");
-        double begun = now_us();
+        double begun = now_s();
         call(b, bytes / sizeof(float));
         must(gpu_stream_wait(b->stream), "a stream");
-        double found = (double)bytes / (now_us() - begun) / 1e3;
+        double found = (double)bytes / (now_s() - begun) / 1e9;
         best = i > 0 && found > best ? found : best;
     }
     return best;

@@ -8,11 +8,13 @@
 #define _GNU_SOURCE /* CPU_SET */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
+#include "../support/now.h"
 
 #include <ddl/cuda.h>
 #include <ddl/ddl.h>
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -30,17 +32,15 @@ static int rank, nranks;
 
 static void tell(const char *event, ddl_status status, bool exact)
 {
-    static struct timespec before;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    long ms = (now.tv_sec - before.tv_sec) * 1000 + (now.tv_nsec - before.tv_nsec) / 1000000;
+    static int64_t before_ms;
+    const int64_t ms = now_ms() - before_ms;
     const ddl_error *error = ddl_last_error();
     printf("{\"event\": \"%s\", \"status\": \"%s\", \"culprit\": %d, \"text\": \"%s\", \"exact\": %s, "
-           "\"ms\": %ld}\n",
+           "\"ms\": %" PRId64 "}\n",
            event, ddl_status_name(status), status != DDL_OK ? error->culprit : -1,
            status != DDL_OK ? error->text : "", exact ? "true" : "false", ms);
     fflush(stdout);
-    before = now;
+    before_ms += ms;
 }
 
 static void *need(void *memory)
@@ -108,12 +108,6 @@ static void reduce(const char *event, void *(*alloc)(size_t bytes), int number, 
     call it = make_call(alloc, number, ddl_size(comm));
     ddl_status status = ddl_allreduce(it.in, it.out, COUNT, DDL_FLOAT32, DDL_SUM, comm, NULL);
     tell(event, status, status == DDL_OK && is_exact(&it));
-}
-
-static void nap(void)
-{
-    struct timespec moment = { 0, 1000 * 1000 };
-    nanosleep(&moment, NULL);
 }
 
 static void send_token(int to)
@@ -308,7 +302,6 @@ static void exit_alone(void)
 {
     static call it;
     pthread_t other;
-    const struct timespec moment = { 0, 300 * 1000000 };
     part = world;
     if (nranks > 1 && ddl_comm_split(world, rank, 0, &part) != DDL_OK)
         exit(5);
@@ -317,7 +310,7 @@ static void exit_alone(void)
     tell("first", status, holds(it.out, false, (float)rank + 1));
     if (pthread_create(&other, NULL, call_alone, &it) != 0)
         exit(6);
-    nanosleep(&moment, NULL);
+    nap_us(300 * 1000);
     exit(0);
 }
 
@@ -355,7 +348,7 @@ static void free_early(void)
 {
     reduce("first", gpu_memory_alloc, 0, world);
     (void)ddl_comm_free(&world);
-    nanosleep(&(struct timespec){ 8, 0 }, NULL);
+    nap_us(8 * 1000 * 1000);
 }
 
 /* Rank 1 dies with nothing at NCCL; the others hear of that on the host, and do not try to part with it. */
@@ -371,7 +364,7 @@ static void idle_with_the_dead(void)
     send_token(1);
     tell("second", ddl_barrier(world, NULL), true);
     (void)ddl_comm_free(&world);
-    nanosleep(&(struct timespec){ 6, 0 }, NULL);
+    nap_us(6 * 1000 * 1000);
     tell("quiet", atomic_load(&has_told) ? DDL_ETIMEDOUT : DDL_OK, true);
 }
 
@@ -386,7 +379,7 @@ static void part_with_the_dead(void)
     (void)ddl_comm_free(&part);
     const double before_s = processor_s();
     for (int ms = 0; !atomic_load(&has_told) && ms < PATIENCE_MS; ms += 100)
-        nanosleep(&(struct timespec){ 0, 100 * 1000000 }, NULL);
+        nap_us(100 * 1000);
     tell("told", atomic_load(&has_told) ? DDL_OK : DDL_ETIMEDOUT, processor_s() - before_s < 0.1);
     _exit(0);
 }
@@ -475,9 +468,9 @@ static void beside(void)
     ddl_status status = begin(&it, world);
     for (int step = 1; step <= 2 && status == DDL_OK; step++) {
         while ((symbol.object = find_in_nccl("standin_nccl_came")) == NULL)
-            nap();
+            nap_us(1000);
         while (symbol.came() < step && (step == 1 || rank == 0)) /* rank 0 makes the id */
-            nap();
+            nap_us(1000);
         int sum = 1;
         bool done = true;
         for (int i = 0; i < 3 && status == DDL_OK; i++)
@@ -512,7 +505,7 @@ static void *keep_group_open(void *unused)
     call_group("ncclGroupStart");
     atomic_store(&group_is_open, true);
     while (!atomic_load(&group_may_end))
-        nap();
+        nap_us(1000);
     call_group("ncclGroupEnd");
     return unused;
 }
@@ -540,7 +533,7 @@ static void group_beside(void)
     if (pthread_create(&other, NULL, keep_group_open, NULL) != 0)
         exit(6);
     while (!atomic_load(&group_is_open))
-        nap();
+        nap_us(1000);
     reduce("beside", gpu_memory_alloc, 1, world);
     exchange("exchange");
     atomic_store(&group_may_end, true);
@@ -561,7 +554,7 @@ static void group_around(void)
     tell("inside", status, holds(it.out, false, 7));
     call_group("ncclGroupEnd");
     while (!is_exact(&it))
-        nap();
+        nap_us(1000);
     tell("ended", DDL_OK, true);
 }
 
@@ -573,7 +566,7 @@ static void managed(void)
 static void wait_at_door(void *is_open)
 {
     while (!atomic_load((atomic_bool *)is_open))
-        nap();
+        nap_us(1000);
 }
 
 static void *make_stream(void)
@@ -674,8 +667,7 @@ static void fail(void)
 
 static void *end(void *unused)
 {
-    const struct timespec moment = { 0, 300 * 1000000 };
-    nanosleep(&moment, NULL);
+    nap_us(300 * 1000);
     (void)ddl_comm_abort(world, "enough");
     return unused;
 }

@@ -30,6 +30,7 @@
  * CUDA_VISIBLE_DEVICES leaves so many of the GPUs as it lists.
  */
 #include "standin.h"
+#include "../support/now.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -39,7 +40,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { GPUS_AT_MOST = 8, DEPTH = 16, PAGE_BYTES = 4096 };
@@ -543,12 +543,6 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute *att
 
 /* ---- streams ---- */
 
-static void nap(long us)
-{
-    struct timespec moment = { us / 1000000, us % 1000000 * 1000 };
-    nanosleep(&moment, NULL);
-}
-
 /* Without the lock, but for the waiting. */
 static void perform(struct work *work)
 {
@@ -583,7 +577,7 @@ static void watch(const struct CUstream_st *stream, const struct work *work)
     while (!stream->stopping && !driver.broken && /* first: then there may be no word */
            (int32_t)(__atomic_load_n(work->word, __ATOMIC_ACQUIRE) - (uint32_t)work->number) < 0) {
         pthread_mutex_unlock(&driver.lock);
-        nap(20);
+        nap_us(20);
         pthread_mutex_lock(&driver.lock);
     }
 }
@@ -599,7 +593,7 @@ static void work_off(struct CUstream_st *stream, struct work *work)
     driver.broken = driver.broken || work->breaks;
     pthread_mutex_unlock(&driver.lock);
     if (driver.delay_us > 0)
-        nap(rand_r(&stream->seed) % driver.delay_us);
+        nap_us(rand_r(&stream->seed) % driver.delay_us);
     if (!work->hangs && !work->breaks)
         perform(work);
     pthread_mutex_lock(&driver.lock);

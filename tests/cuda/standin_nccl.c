@@ -34,6 +34,7 @@
  */
 #include "standin.h"
 
+#include "../support/now.h"
 #include "compute/half.h"
 
 #include <fcntl.h>
@@ -46,7 +47,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -203,12 +203,6 @@ static void set_up(void)
     pthread_mutex_unlock(&nccl.lock);
 }
 
-static void nap(long us)
-{
-    struct timespec moment = { us / 1000000, us % 1000000 * 1000 };
-    nanosleep(&moment, NULL);
-}
-
 /* A function that the library has, but no header that is known here. */
 #define EXPORT(...) \
     __VA_ARGS__;    \
@@ -231,7 +225,7 @@ static void wait_at_gate(void)
     for (int ms = 0; atomic_load(&nccl.nlet_on) <= place; ms++) {
         if (ms == GATE_MS)
             abort();
-        nap(1000);
+        nap_us(1000);
     }
 }
 
@@ -282,7 +276,7 @@ static bool meet(struct comm *comm)
         while (atomic_load(&comm->shared->round[rank]) < comm->round) {
             if (atomic_load(&comm->aborted))
                 return false;
-            nap(50);
+            nap_us(50);
         }
     return true;
 }
@@ -311,7 +305,7 @@ EXPORT(outcome ncclGetUniqueId(unique_id *made))
     set_up();
     wait_at_gate();
     while (nccl.names_nothing)
-        nap(100000);
+        nap_us(100000);
     if (nccl.has_no_id)
         return SYSTEM_ERROR;
     const char *folder = getenv("TMPDIR");
@@ -368,7 +362,7 @@ static void *come_up(void *arg)
     struct comm *comm = arg;
     char path[ID_BYTES + 16];
     while (nccl.init_hangs && !atomic_load(&comm->aborted))
-        nap(1000);
+        nap_us(1000);
     bool well = !nccl.init_fails && !nccl.init_hangs && open_files(comm);
     name_file(comm, comm->rank, path);
     unlink(path);
@@ -404,7 +398,7 @@ EXPORT(outcome ncclCommInitRank(struct comm **out, int nranks, unique_id id, int
     *out = make(nranks, id, rank);
     (*out)->blocks = true;
     while (!atomic_load(&(*out)->met))
-        nap(100);
+        nap_us(100);
     return (outcome)atomic_load(&(*out)->state);
 }
 
@@ -418,7 +412,7 @@ EXPORT(outcome ncclCommInitRankConfig(struct comm **out, int nranks, unique_id i
     if (nccl.init_blocks)
         need_quiet_thread();
     while (nccl.init_blocks)
-        nap(100000);
+        nap_us(100000);
     *out = make(nranks, id, rank);
     return IN_PROGRESS;
 }
@@ -430,7 +424,7 @@ static void destroy(struct comm *comm)
         CUresult left = CUDA_ERROR_NOT_READY;
         while (left == CUDA_ERROR_NOT_READY) {
             left = cuStreamQuery(comm->stream);
-            nap(100);
+            nap_us(100);
         }
     }
     free(comm->held);
@@ -457,7 +451,7 @@ EXPORT(outcome ncclCommFinalize(struct comm *comm))
 
 EXPORT(outcome ncclCommDestroy(struct comm *comm))
 {
-    nap(1000 * nccl.part);
+    nap_us(1000 * nccl.part);
     destroy(comm);
     return SUCCESS;
 }
@@ -477,8 +471,8 @@ EXPORT(outcome ncclCommAbort(struct comm *comm))
     const CUdevice gpu = comm->gpu;
     need_quiet_thread();
     while (nccl.stuck)
-        nap(100000);
-    nap(nccl.stop * 1000);
+        nap_us(100000);
+    nap_us(nccl.stop * 1000);
     atomic_store(&comm->aborted, true);
     destroy(comm);
     if (nccl.frees)
@@ -622,7 +616,7 @@ static bool await(const struct comm *comm, const atomic_ulong *counter, unsigned
     while (atomic_load(counter) < least) {
         if (atomic_load(&comm->aborted))
             return false;
-        nap(50);
+        nap_us(50);
     }
     return true;
 }
@@ -740,11 +734,11 @@ static bool run(void *arg)
     if (call->ordinal == nccl.die)
         kill(getpid(), SIGKILL);
     if (nccl.delay > 0)
-        nap((long)rand_r(&seed) % nccl.delay);
+        nap_us((long)rand_r(&seed) % nccl.delay);
     if (nccl.exclusive)
         pthread_mutex_lock(&nccl.gpu);
     while (hangs && !atomic_load(&comm->aborted))
-        nap(1000);
+        nap_us(1000);
     if (hangs && nccl.stop > 0)
         memset(standin_bytes(call->out, collected(call)), 0xee, collected(call));
     char *into = malloc(collected(call) + 1);
@@ -761,7 +755,7 @@ static bool run(void *arg)
         goes = meet(comm);
     }
     if (goes && !broke) {
-        nap(nccl.late);
+        nap_us(nccl.late);
         deliver(call, into);
     }
     if (nccl.exclusive)

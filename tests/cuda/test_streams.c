@@ -5,6 +5,7 @@
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
 #include "../conformance/ranks.h"
+#include "../support/now.h"
 
 #include <ddl/cuda.h>
 
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -96,13 +96,6 @@ static bool came_out(const gear *g, float first, float factor)
         if (g->near[g->count + i] != factor * (first + (float)(i % 10)))
             return false;
     return true;
-}
-
-static int before_is_after(const struct timespec *since)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int)((now.tv_sec - since->tv_sec) * 1000000 + (now.tv_nsec - since->tv_nsec) / 1000);
 }
 
 /* ---- order ---- */
@@ -434,14 +427,12 @@ static void the_stream_is_late(rank_thread *me)
     if (me->rank == 0)
         EXPECT(me, gpu_stream_wait(g.stream)); /* the other rank's failure opens it */
     ddl_status told = DDL_OK;
-    struct timespec since;
-    clock_gettime(CLOCK_MONOTONIC, &since);
-    const struct timespec moment = { 0, BETWEEN_LOOKS_US * 1000 };
+    const int64_t begun_ms = now_ms();
     /* Until it is told; the call is none of a stream. */
-    while (told == DDL_OK && before_is_after(&since) < RANKS_TIMEOUT_MS * 1000) {
+    while (told == DDL_OK && now_ms() - begun_ms < RANKS_TIMEOUT_MS) {
         told = ddl_stream_end(me->world);
         if (told == DDL_OK) {
-            nanosleep(&moment, NULL);
+            nap_us(BETWEEN_LOOKS_US);
             told = ddl_stream_begin(me->world, g.stream);
         }
     }
@@ -487,8 +478,7 @@ static void an_abort_lets_the_stream_go_on(void **state)
 
 static void *abort_soon(void *comm)
 {
-    const struct timespec moment = { 0, SOON_MS * 1000 * 1000 };
-    nanosleep(&moment, NULL);
+    nap_us(SOON_MS * 1000);
     return ddl_comm_abort(comm, "enough") == DDL_OK ? comm : NULL;
 }
 
@@ -499,9 +489,8 @@ static void aborted_alone(rank_thread *me)
     pthread_t thread;
     ddl_request *request = NULL;
     void *aborted_it = NULL;
-    struct timespec since;
     EXPECT(me, gear_init(me, &g, FEW, 1));
-    clock_gettime(CLOCK_MONOTONIC, &since);
+    const int64_t begun_ms = now_ms();
     EXPECT(me, put_before(&g));
     EXPECT(me, ddl_stream_begin(me->world, g.stream) == DDL_OK);
     EXPECT(me, pthread_create(&thread, NULL, abort_soon, me->world) == 0);
@@ -509,7 +498,7 @@ static void aborted_alone(rank_thread *me)
     if (told == DDL_OK)
         told = ddl_wait(&request);
     expect_failure(me, told, DDL_EABORTED, 0, "enough");
-    EXPECT(me, before_is_after(&since) < RANKS_TIMEOUT_MS * 1000 / 2);
+    EXPECT(me, now_ms() - begun_ms < RANKS_TIMEOUT_MS / 2);
     EXPECT(me, pthread_join(thread, &aborted_it) == 0 && aborted_it != NULL);
     gear_fini(me, &g);
 }

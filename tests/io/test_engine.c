@@ -243,8 +243,7 @@ static void who_drives_can_be_moved(void **state)
 static void *write_later(void *arg)
 {
     bench *b = arg;
-    struct timespec moment = { 0, 5 * 1000 * 1000 }; /* long enough for the waiter to fall asleep */
-    nanosleep(&moment, NULL);
+    ddl_pause_us(5 * 1000); /* long enough for the waiter to fall asleep */
     DDL_ASSERT(write(b->pipe[1], "x", 1) == 1);
     return NULL;
 }
@@ -441,11 +440,10 @@ static void nobody_sleeps_without_having_dozed(void **state)
     for (int waiting = 1; waiting <= WAITING; waiting++) {
         pthread_t waiters[WAITING];
         int dozing = 0;
-        struct timespec moment = { 0, 1000 * 1000 };
         for (int i = 0; i < waiting; i++)
             assert_int_equal(pthread_create(&waiters[i], NULL, wait_for_first, &b), 0);
         for (int i = 0; i < SAMPLES; i++) {
-            nanosleep(&moment, NULL);
+            ddl_pause_us(1000);
             dozing += atomic_load(&b.dozes);
         }
         assert_int_equal(write(b.pipe[1], "x", 1), 1);

@@ -39,6 +39,7 @@
  * "exact" says how that went.
  */
 #include "../conformance/cases.h"
+#include "../support/now.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -52,7 +53,6 @@
 #include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { STARTED_AT_MOST = 16, COMMS_AT_MOST = 8, CASES_MAX_COUNT = 5000, STAY_SECONDS = 60 };
@@ -82,13 +82,6 @@ struct actor {
     struct job *started[STARTED_AT_MOST];
     int nstarted;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void die(const char *what, const char *argument)
 {
@@ -133,11 +126,11 @@ static void close_record(void)
     fflush(stdout);
 }
 
-static void print_outcome(ddl_status status, uint64_t begin_ns)
+static void print_outcome(ddl_status status, int64_t begin_ns)
 {
     const ddl_error *e = ddl_last_error();
 
-    printf(",\"status\":\"%s\",\"begin_ns\":%" PRIu64 ",\"end_ns\":%" PRIu64, ddl_status_name(status),
+    printf(",\"status\":\"%s\",\"begin_ns\":%" PRId64 ",\"end_ns\":%" PRId64, ddl_status_name(status),
            begin_ns, now_ns());
     if (status == DDL_OK)
         return;
@@ -149,7 +142,7 @@ static void print_outcome(ddl_status status, uint64_t begin_ns)
     print_text(e->text);
 }
 
-static void tell(const char *event, ddl_status status, uint64_t begin_ns)
+static void tell(const char *event, ddl_status status, int64_t begin_ns)
 {
     open_record(event);
     print_outcome(status, begin_ns);
@@ -270,8 +263,8 @@ static bool job_exact(struct job *job, bool first)
     return exact;
 }
 
-static void job_tell(const struct job *job, const char *event, ddl_status status, uint64_t begin_ns,
-                     long done, bool exact)
+static void job_tell(const struct job *job, const char *event, ddl_status status, int64_t begin_ns, long done,
+                     bool exact)
 {
     open_record(event);
     print_outcome(status, begin_ns);
@@ -281,18 +274,12 @@ static void job_tell(const struct job *job, const char *event, ddl_status status
     close_record();
 }
 
-static void pause_ms(long ms)
-{
-    struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
-    nanosleep(&time, NULL);
-}
-
 /* times < 0: until it fails. begin_ns is that of the last call. */
 static void run_call(const struct actor *a, const char *text, const char *event, long times, long apart_ms)
 {
     struct job *job = job_create(a, text);
     ddl_status status = DDL_OK;
-    uint64_t begin_ns = now_ns();
+    int64_t begin_ns = now_ns();
     bool exact = true;
     long done = 0;
 
@@ -307,7 +294,7 @@ static void run_call(const struct actor *a, const char *text, const char *event,
             close_record();
         }
         if (apart_ms > 0)
-            pause_ms(apart_ms);
+            nap_us(apart_ms * 1000);
     }
     job_tell(job, event, status, begin_ns, done, exact);
     job_destroy(job);
@@ -316,7 +303,7 @@ static void run_call(const struct actor *a, const char *text, const char *event,
 static void start_call(struct actor *a, const char *text)
 {
     struct job *job = job_create(a, text);
-    uint64_t begin_ns = now_ns();
+    int64_t begin_ns = now_ns();
     ddl_status status = job_issue(job, &job->request);
 
     tell("started", status, begin_ns);
@@ -332,7 +319,7 @@ static void wait_started(struct actor *a)
 {
     for (int i = 0; i < a->nstarted; i++) {
         struct job *job = a->started[i];
-        uint64_t begin_ns = now_ns();
+        int64_t begin_ns = now_ns();
         ddl_status status = ddl_wait(&job->request);
         job_tell(job, "wait", status, begin_ns, 1, status == DDL_OK && job_exact(job, true));
         job_destroy(job);
@@ -343,7 +330,7 @@ static void wait_started(struct actor *a)
 static void cycle(struct actor *a, long times)
 {
     for (long i = 0; i < times; i++) {
-        uint64_t begin_ns = now_ns();
+        int64_t begin_ns = now_ns();
         ddl_status status = ddl_init(&a->comms[0].comm, NULL);
         if (status == DDL_OK)
             run_call(a, "allreduce:1000:int32:sum", "allreduce", 1, 0);
@@ -395,7 +382,7 @@ static long threads_alive(void)
             fewest = listed + 1; /* the listing's own descriptor is not among them */
         if (fewest == 1)
             break;
-        usleep(5000);
+        nap_us(5000);
     }
     return fewest;
 }
@@ -434,7 +421,7 @@ static void tell_chosen(const ddl_comm *comm, const char *argument)
 static void die_now(int signal_number)
 {
     char line[64], digits[24];
-    uint64_t t = now_ns();
+    int64_t t = now_ns();
     size_t length = 0, n = 0;
 
     (void)signal_number;
@@ -492,7 +479,7 @@ static struct named *place_comm(struct actor *a, const char *name)
     return place;
 }
 
-static void tell_new_comm(const char *event, ddl_status status, uint64_t begin_ns, const ddl_comm *comm)
+static void tell_new_comm(const char *event, ddl_status status, int64_t begin_ns, const ddl_comm *comm)
 {
     open_record(event);
     print_outcome(status, begin_ns);
@@ -503,7 +490,7 @@ static void tell_new_comm(const char *event, ddl_status status, uint64_t begin_n
 static void split(struct actor *a, const char *text)
 {
     char copy[80], *rest = copy, *name;
-    uint64_t begin_ns = now_ns();
+    int64_t begin_ns = now_ns();
     struct named *place;
     ddl_status status;
     int color, key;
@@ -519,7 +506,7 @@ static void split(struct actor *a, const char *text)
 
 static void shrink(struct actor *a, const char *name)
 {
-    uint64_t begin_ns = now_ns();
+    int64_t begin_ns = now_ns();
     struct named *place = place_comm(a, name);
     ddl_status status = ddl_comm_shrink(a->in_use->comm, &place->comm);
     tell_new_comm("shrink", status, begin_ns, place->comm);
@@ -529,7 +516,7 @@ static void run_cases(const struct actor *a, const char *text)
 {
     char copy[80], *rest = copy, failure[CASES_FAILURE_BYTES] = "";
     cases_plan plan = { .max_count = CASES_MAX_COUNT, .only = -1, .splits = true };
-    uint64_t begin_ns = now_ns();
+    int64_t begin_ns = now_ns();
     bool good;
 
     snprintf(copy, sizeof copy, "%s", text);
@@ -578,7 +565,7 @@ static void fork_child(const struct actor *a, const char *how)
             for (;;)
                 pause();
         }
-        uint64_t begin_ns = now_ns();
+        int64_t begin_ns = now_ns();
         tell("child", ddl_allreduce(&x, &x, 1, DDL_FLOAT32, DDL_SUM, a->in_use->comm, NULL), begin_ns);
         const int code = files_survive_another_fork() ? 0 : 1;
         if (strcmp(how, "exit") == 0)
@@ -594,7 +581,7 @@ static void fork_child(const struct actor *a, const char *how)
 
 static void *fork_soon(void *ms)
 {
-    pause_ms(*(const long *)ms);
+    nap_us(*(const long *)ms * 1000);
     fork_child(NULL, "stay");
     return NULL;
 }
@@ -620,7 +607,7 @@ static void get_stuck(void *arg, const char *line)
 {
     (void)arg;
     (void)line;
-    pause_ms(20000);
+    nap_us(20000 * 1000);
 }
 
 static void wait_for_line(void)
@@ -644,7 +631,7 @@ static bool takes(const char *command, const char *name, const char **argument)
 static void perform(struct actor *a, const char *command)
 {
     const char *argument;
-    uint64_t begin_ns = now_ns();
+    int64_t begin_ns = now_ns();
 
     if (strcmp(command, "init") == 0) {
         tell("init", ddl_init(&a->comms[0].comm, NULL), begin_ns);
@@ -738,7 +725,7 @@ static void exit_in_free(struct actor *a, const char *usec)
         die("cannot start a thread", usec);
     while (!atomic_load(&has_begun))
         sched_yield();
-    usleep((useconds_t)strtol(usec, NULL, 10));
+    nap_us(strtol(usec, NULL, 10));
     exit(0);
 }
 
@@ -746,7 +733,7 @@ static void exit_in_free(struct actor *a, const char *usec)
 static void free_late(void)
 {
     if (lingers_at_exit)
-        pause_ms(100);
+        nap_us(100 * 1000);
     if (!frees_at_exit)
         return;
     if (calls_at_exit) {
@@ -757,7 +744,7 @@ static void free_late(void)
     }
     if (joins_at_exit)
         pthread_join(waiter, NULL);
-    uint64_t begin_ns = now_ns();
+    int64_t begin_ns = now_ns();
     tell("free", ddl_comm_free(&self.comms[0].comm), begin_ns);
     fflush(stdout);
 }

@@ -8,24 +8,18 @@
 #define _GNU_SOURCE
 #include <ddl/ddl.h>
 
+#include "../support/now.h"
+
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUND_MS = 60, CALLS = 20, LATE_MS = 300, KNOWN_MS = 100 /* more than FRESH_MS of balance.c */ };
 
 static _Atomic(int64_t) moved_ms; /* when this rank did so last */
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void listen(void *arg, const char *line)
 {

@@ -8,19 +8,13 @@
  */
 #include <ddl/ddl.h>
 
+#include "../support/now.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { DEFAULT_MIB = 4301, TAIL = 3 };
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Byte i of what a rank gives in a call; no two places that are a power of two apart have the same for long.
  */
@@ -43,7 +37,7 @@ static void die(const char *what)
 
 static void tell(const ddl_comm *world, const char *what, size_t bytes, double began)
 {
-    double took = seconds() - began;
+    double took = now_s() - began;
     if (ddl_rank(world) == 0)
         printf("%s of %.2f GiB: %.1f s, %.2f GiB/s\n", what, (double)bytes / (1 << 30), took,
                (double)bytes / (1 << 30) / took);
@@ -55,7 +49,7 @@ static double start_together(ddl_comm *world)
 {
     if (ddl_barrier(world, NULL) != DDL_OK)
         die("barrier");
-    return seconds();
+    return now_s();
 }
 
 static void check(bool good, const char *what, size_t i)

@@ -10,18 +10,12 @@
  */
 #include <ddl/ddl.h>
 
+#include "../support/now.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { REQUESTS_AT_MOST = 64, ROUNDS_AT_MOST = 99 };
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static int compare(const void *a, const void *b)
 {
@@ -82,13 +76,13 @@ static double communicate(struct work *w)
 
     fill(w);
     meet(w);
-    began = seconds();
+    began = now_s();
     for (int i = 0; i < w->nrequests; i++) {
         float *x = w->memory + (size_t)i * w->count;
         if (ddl_allreduce(x, x, w->count, DDL_FLOAT32, DDL_SUM, w->world, NULL) != DDL_OK)
             fail("allreduce");
     }
-    began = seconds() - began;
+    began = now_s() - began;
     check(w);
     return began;
 }
@@ -100,7 +94,7 @@ static double do_both(struct work *w, unsigned long long steps, double *result)
 
     fill(w);
     meet(w);
-    began = seconds();
+    began = now_s();
     for (int i = 0; i < w->nrequests; i++) {
         float *x = w->memory + (size_t)i * w->count;
         if (ddl_allreduce(x, x, w->count, DDL_FLOAT32, DDL_SUM, w->world, &requests[i]) != DDL_OK)
@@ -109,7 +103,7 @@ static double do_both(struct work *w, unsigned long long steps, double *result)
     *result += compute(steps);
     if (ddl_wait_all((size_t)w->nrequests, requests) != DDL_OK)
         fail("wait_all");
-    began = seconds() - began;
+    began = now_s() - began;
     check(w);
     return began;
 }
@@ -121,10 +115,10 @@ static unsigned long long calibrate(double length, double *result)
     double took = 0;
 
     while (took < 0.1) {
-        double began = seconds();
+        double began = now_s();
         steps *= 2;
         *result += compute(steps);
-        took = seconds() - began;
+        took = now_s() - began;
     }
     return (unsigned long long)((double)steps * length / took);
 }
@@ -158,9 +152,9 @@ int main(int argc, char *argv[])
     for (int i = 0; i < rounds; i++) {
         double began;
         meet(&w);
-        began = seconds();
+        began = now_s();
         result += compute(steps);
-        computation[i] = seconds() - began;
+        computation[i] = now_s() - began;
         together[i] = do_both(&w, steps, &result);
     }
     all[0] = length;

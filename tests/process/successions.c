@@ -5,12 +5,13 @@
  */
 #include <ddl/ddl.h>
 
+#include "../support/now.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ELEMENTS = 20000, PER_KIND = 60, AWAY_MS = 3000, SOON_MS = 1500 };
 
@@ -25,13 +26,6 @@ static int failed(const char *what)
 {
     fprintf(stderr, "successions: rank %d: %s: %s\n", rank, what, ddl_last_error()->text);
     return 1;
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 static unsigned mixed(unsigned x)
@@ -59,8 +53,7 @@ static void compute(unsigned call)
 {
     if (mixed(call + (unsigned)rank) % 50 != 0)
         return;
-    struct timespec pause = { 0, (long)(mixed(call) % 400) * 1000 };
-    nanosleep(&pause, NULL);
+    nap_us((long)(mixed(call) % 400));
 }
 
 static ddl_status run(unsigned call, kind what, int root, size_t count)
@@ -143,10 +136,8 @@ static int leave_alone(void)
             return 1;
         }
     }
-    if (rank == root) {
-        struct timespec away = { AWAY_MS / 1000, 0 };
-        nanosleep(&away, NULL);
-    }
+    if (rank == root)
+        nap_us(AWAY_MS * 1000);
     return 0;
 }
 
@@ -159,8 +150,7 @@ static void *other_thread(void *arg)
             return "allreduce in the other thread";
         if (all == 1)
             return NULL;
-        struct timespec pause = { 0, 300 * 1000 };
-        nanosleep(&pause, NULL);
+        nap_us(300);
     }
 }
 

@@ -8,13 +8,14 @@
  */
 #include <ddl/ddl.h>
 
+#include "../support/now.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -45,11 +46,8 @@ static void on_system_call(int number, siginfo_t *info, void *context)
 
 static void wait_a_moment(void)
 {
-    struct timespec from, now;
-    clock_gettime(CLOCK_MONOTONIC, &from);
-    do
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    while ((now.tv_sec - from.tv_sec) * 1000000000L + now.tv_nsec - from.tv_nsec < LATER_NS);
+    for (const int64_t until_ns = now_ns() + LATER_NS; now_ns() < until_ns;)
+        continue;
 }
 
 static double data[512], all[2 * 512];

@@ -1,4 +1,5 @@
 /* test_balance.c - which of several ranks moves, and where to. */
+#include "base/clock.h"
 #include "io/host.h"
 #include "transport/balance.h"
 
@@ -6,7 +7,6 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -86,13 +86,6 @@ static void it_ends_evenly(void **state)
     }
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void *move_that(void *arg)
 {
     const int *what = arg;
@@ -115,7 +108,8 @@ static void move_to(int cpu, const cpu_set_t *set)
         pthread_t mover;
         int what[] = { ddl_host_thread(), cpu };
         assert_int_equal(pthread_create(&mover, NULL, move_that, what), 0);
-        for (const int64_t end_ms = now_ms() + 100; now_ms() < end_ms && !was_there; sched_yield())
+        for (const ddl_deadline end = ddl_deadline_in_ms(100); !ddl_deadline_passed(end) && !was_there;
+             sched_yield())
             was_there = ddl_host_cpu() == cpu;
         assert_int_equal(pthread_join(mover, NULL), 0);
         assert_true(may_use(set));
@@ -140,7 +134,7 @@ static void a_thread_moves_and_is_not_bound(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof fewer, &fewer), 0);
     move_to(cpus[0], &fewer);
     ddl_host_move_thread(ddl_host_thread(), cpus[count - 1]);
-    for (const int64_t end_ms = now_ms() + 50; now_ms() < end_ms;)
+    for (const ddl_deadline end = ddl_deadline_in_ms(50); !ddl_deadline_passed(end);)
         assert_int_not_equal(ddl_host_cpu(), cpus[count - 1]);
     assert_true(may_use(&fewer));
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
