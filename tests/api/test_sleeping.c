@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "../io/idle_client.h"
 #include "../transport/meeting.h"
 #include "algorithms/catalogue.h"
 #include "backend/posting.h"
@@ -200,24 +201,6 @@ static bool doze(void *arg)
     party *self = arg;
     bool missed = ddl_mesh_doze(self->mesh);
     return progress_posts(self) || missed;
-}
-
-static void no_job(void *arg, ddl_link *job)
-{
-    (void)arg;
-    (void)job;
-}
-
-static void no_tick(void *arg, int64_t now_ns)
-{
-    (void)arg;
-    (void)now_ns;
-}
-
-static bool never_busy(void *arg)
-{
-    (void)arg;
-    return false;
 }
 
 static bool rings_within(const party *self, int nap_ms)
@@ -580,7 +563,10 @@ static void open_party(party *self, ddl_wire wires[])
                                    .left = on_left,
                                    .lost = on_lost,
                                    .arg = self };
-    const ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, NULL, never_busy, doze, self };
+    ddl_engine_client client = idle_client(self);
+    client.sweep = sweep;
+    client.needs_loop = needs_loop;
+    client.doze = doze;
     assert_int_equal(ddl_mesh_create(self->rank, self->world->nranks, wires, self->lanes, self->heap, &owner,
                                      &self->mesh, NULL),
                      DDL_OK);

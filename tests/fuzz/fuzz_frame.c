@@ -4,6 +4,7 @@
  * Whatever comes, a decoder refuses it or gives something that encodes to the same bytes, and the mesh
  * neither crashes nor holds more than its budget.
  */
+#include "../io/idle_client.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "protocol/agreement.h"
@@ -129,24 +130,6 @@ static bool sweep(void *arg)
     return false;
 }
 
-static bool no(void *arg)
-{
-    (void)arg;
-    return false;
-}
-
-static void no_job(void *arg, ddl_link *job)
-{
-    (void)arg;
-    (void)job;
-}
-
-static void no_tick(void *arg, int64_t now_ns)
-{
-    (void)arg;
-    (void)now_ns;
-}
-
 static void on_done(ddl_xfer *xfer)
 {
     (void)xfer;
@@ -158,7 +141,8 @@ static void feed_mesh(const uint8_t *data, size_t size, bool on_stripes)
     static ddl_engine *engine; /* kept: a thread per input would be slow */
     static world w;
     if (engine == NULL) {
-        ddl_engine_client client = { sweep, no, no_job, no_tick, NULL, no, no, &w };
+        ddl_engine_client client = idle_client(&w);
+        client.sweep = sweep;
         DDL_ASSERT(ddl_engine_create(&client, false, &engine, NULL) == DDL_OK);
         DDL_ASSERT(ddl_engine_try_enter(engine));
     }

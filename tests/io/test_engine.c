@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/thread.h"
+#include "idle_client.h"
 #include "io/engine.h"
 #include "io/host.h"
 
@@ -88,12 +89,6 @@ static bool sweep(void *arg)
     return b->swept_too && take_bytes(b);
 }
 
-static bool needs_loop(void *arg)
-{
-    (void)arg;
-    return false;
-}
-
 typedef struct job {
     ddl_link link;
     bench *bench;
@@ -137,12 +132,17 @@ static bool doze(void *arg)
     return false;
 }
 
+static ddl_engine_client client_of(bench *b)
+{
+    return (ddl_engine_client){ sweep, idle_never, run_job, tick, locate, busy, doze, b };
+}
+
 static void open_bench_on(bench *b, bool crowded, bool swept_too)
 {
     b->swept_too = swept_too;
     b->flags = calloc(WAITERS * ROUNDS + 1, sizeof *b->flags);
     fcntl(b->pipe[0], F_SETFL, O_NONBLOCK);
-    ddl_engine_client client = { sweep, needs_loop, run_job, tick, locate, busy, doze, b };
+    const ddl_engine_client client = client_of(b);
     assert_int_equal(ddl_engine_create(&client, crowded, &b->engine, NULL), DDL_OK);
     assert_true(ddl_engine_enter(b->engine, ddl_deadline_in_ms(PATIENCE_MS)));
     assert_int_equal(uv_poll_init(ddl_engine_loop(b->engine), &b->poll, b->pipe[0]), 0);
@@ -504,18 +504,6 @@ static bool grind(void *arg)
     return !atomic_load(&((mill *)arg)->stop);
 }
 
-static bool never_dozes(void *arg)
-{
-    (void)arg;
-    return false;
-}
-
-static void no_job(void *arg, ddl_link *link)
-{
-    (void)arg;
-    (void)link;
-}
-
 static void end_when_told(void *arg, int64_t now_ns)
 {
     mill *m = arg;
@@ -537,8 +525,9 @@ static void who_drives_all_the_time_lets_others_in(void **state)
     (void)state;
     for (int crowded = 0; crowded < 2; crowded++) {
         mill m = { .engine = NULL };
-        ddl_engine_client client = { grind, needs_loop,  no_job,      end_when_told,
-                                     NULL,  never_dozes, never_dozes, &m };
+        ddl_engine_client client = idle_client(&m);
+        client.sweep = grind;
+        client.tick = end_when_told;
         assert_int_equal(ddl_engine_create(&client, crowded == 1, &m.engine, NULL), DDL_OK);
         pthread_t driver;
         assert_int_equal(pthread_create(&driver, NULL, wait_for_the_mill, &m), 0);
@@ -790,7 +779,7 @@ static void nothing_is_swept_before_it_is_opened(void **state)
 {
     (void)state;
     bench b = { 0 };
-    const ddl_engine_client client = { sweep, needs_loop, run_job, tick, NULL, busy, doze, &b };
+    const ddl_engine_client client = client_of(&b);
     assert_int_equal(ddl_engine_create(&client, false, &b.engine, NULL), DDL_OK);
     usleep(500 * 1000); /* twice as long as it takes to look, and more */
     assert_int_equal(atomic_load(&b.sweeps), 0);

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "../io/idle_client.h"
 #include "pair.h"
 
 #include <stdlib.h>
@@ -88,18 +89,6 @@ static bool doze(void *arg)
     return ddl_mesh_doze(me->mesh);
 }
 
-static void no_job(void *arg, ddl_link *job)
-{
-    (void)arg;
-    (void)job;
-}
-
-static void no_tick(void *arg, int64_t now_ns)
-{
-    (void)arg;
-    (void)now_ns;
-}
-
 static bool busy(void *arg)
 {
     return ((side *)arg)->is_busy;
@@ -158,7 +147,11 @@ void open_side(side *me, int rank, int socket)
                              .cancels = on_unwanted,
                              .widen = on_widen,
                              .arg = me };
-    ddl_engine_client client = { sweep, needs_loop, no_job, no_tick, NULL, busy, doze, me };
+    ddl_engine_client client = idle_client(me);
+    client.sweep = sweep;
+    client.needs_loop = needs_loop;
+    client.busy = busy;
+    client.doze = doze;
     assert_int_equal(ddl_mesh_create(rank, 2, wires, me->lanes, me->heap, &owner, &me->mesh, NULL), DDL_OK);
     if (pulling)
         ddl_mesh_set_pull(me->mesh, 1);

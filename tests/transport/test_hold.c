@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "../io/idle_client.h"
 #include "base/failpoint.h"
 #include "pair.h"
 
@@ -277,25 +278,9 @@ static bool sweep_mesh(void *arg)
     return false;
 }
 
-static bool needs_no_loop(void *arg)
-{
-    (void)arg;
-    return false;
-}
-
 static bool dozes(void *arg)
 {
     return ddl_mesh_doze(*(ddl_mesh **)arg);
-}
-
-static void no_job(void *arg, ddl_link *job)
-{
-    (void)arg, (void)job;
-}
-
-static void no_tick(void *arg, int64_t now_ns)
-{
-    (void)arg, (void)now_ns;
 }
 
 /* Who is sent to first, and not any more, does not wait for as long as others are. */
@@ -309,9 +294,9 @@ static void what_is_held_for_one_leaves_while_others_are_sent_to(void **state)
     ddl_mesh *mesh;
     ddl_mesh_owner owner = { .arg = &mesh }; /* which hears of nothing */
     ddl_engine *engine;
-    ddl_engine_client client = {
-        sweep_mesh, needs_no_loop, no_job, no_tick, NULL, needs_no_loop, dozes, &mesh
-    };
+    ddl_engine_client client = idle_client(&mesh);
+    client.sweep = sweep_mesh;
+    client.doze = dozes;
     assert_int_equal(ddl_mesh_create(0, 3, wires, NULL, NULL, &owner, &mesh, NULL), DDL_OK);
     assert_int_equal(ddl_engine_create(&client, false, &engine, NULL), DDL_OK);
     assert_true(ddl_engine_try_enter(engine));
