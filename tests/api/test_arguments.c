@@ -1,6 +1,6 @@
 /* Arguments: what makes no sense is refused and changes nothing; in a world of one every collective is the
  * identity. */
-#include "../conformance/oracle.h"
+#include "../conformance/call.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -49,50 +49,14 @@ enum { ELEMENTS = 8 };
 
 static float in[ELEMENTS], out[ELEMENTS];
 
-typedef struct call {
-    oracle_kind kind;
-    const void *send;
-    void *recv;
-    size_t count;
-    int dtype, op, root; /* as int: out of range here and there */
-} call;
-
-/* which: 0 send, 1 recv, for the pair. */
-static ddl_status make(const call *c, int which, ddl_comm *comm, ddl_request **request)
-{
-    ddl_dtype dtype = (ddl_dtype)c->dtype;
-    ddl_op op = (ddl_op)c->op;
-
-    switch (c->kind) {
-    case ORACLE_ALLREDUCE:
-        return ddl_allreduce(c->send, c->recv, c->count, dtype, op, comm, request);
-    case ORACLE_REDUCE:
-        return ddl_reduce(c->send, c->recv, c->count, dtype, op, c->root, comm, request);
-    case ORACLE_REDUCE_SCATTER:
-        return ddl_reduce_scatter(c->send, c->recv, c->count, dtype, op, comm, request);
-    case ORACLE_ALLGATHER:
-        return ddl_allgather(c->send, c->recv, c->count, dtype, comm, request);
-    case ORACLE_BROADCAST:
-        return ddl_broadcast(c->recv, c->count, dtype, c->root, comm, request);
-    case ORACLE_ALLTOALL:
-        return ddl_alltoall(c->send, c->recv, c->count, dtype, comm, request);
-    case ORACLE_BARRIER:
-        return ddl_barrier(comm, request);
-    default:
-        if (which == 0)
-            return ddl_send(c->send, c->count, dtype, c->root, comm, request);
-        return ddl_recv(c->recv, c->count, dtype, c->root, comm, request);
-    }
-}
-
-static void assert_refused(const char *name, const call *c, int which, ddl_comm *world)
+static void assert_refused(const char *name, const call *c, ddl_comm *world)
 {
     ddl_request *never = (ddl_request *)(uintptr_t)&in, *request = never;
     float before[ELEMENTS];
 
     memcpy(before, out, sizeof out);
     for (int blocking = 0; blocking < 2; blocking++) {
-        ddl_status status = make(c, which, world, blocking ? NULL : &request);
+        ddl_status status = call_make(c, world, blocking ? NULL : &request);
         const ddl_error *error = ddl_last_error();
         if (status != DDL_EINVAL || error->code != DDL_EINVAL || error->text[0] == '\0' ||
             error->culprit != -1 || request != never || memcmp(before, out, sizeof out) != 0)
@@ -107,7 +71,9 @@ static const oracle_kind with_buffers[] = { ORACLE_ALLREDUCE, ORACLE_REDUCE,    
 
 enum { WITH_BUFFERS = sizeof with_buffers / sizeof with_buffers[0] };
 
-static const call sound = { ORACLE_ALLREDUCE, in, out, ELEMENTS, DDL_FLOAT32, DDL_SUM, 0 };
+static const call sound = {
+    .kind = ORACLE_ALLREDUCE, .send = in, .recv = out, .count = ELEMENTS, .dtype = DDL_FLOAT32, .op = DDL_SUM
+};
 
 static void missing_buffers_are_refused(void **state)
 {
@@ -115,12 +81,12 @@ static void missing_buffers_are_refused(void **state)
         call c = sound;
         c.kind = with_buffers[i];
         c.recv = NULL;
-        assert_refused("a NULL recv", &c, 0, *state);
+        assert_refused("a NULL recv", &c, *state);
         if (c.kind == ORACLE_BROADCAST)
             continue;
         c.recv = out;
         c.send = NULL;
-        assert_refused("a NULL send", &c, 0, *state);
+        assert_refused("a NULL send", &c, *state);
     }
 }
 
@@ -130,8 +96,9 @@ static void a_missing_communicator_is_refused(void **state)
     for (int kind = 0; kind < ORACLE_KINDS; kind++) {
         call c = sound;
         c.kind = (oracle_kind)kind;
-        assert_refused("a NULL communicator", &c, 0, NULL);
-        assert_refused("a NULL communicator", &c, 1, NULL);
+        assert_refused("a NULL communicator", &c, NULL);
+        c.receives = true;
+        assert_refused("a NULL communicator", &c, NULL);
     }
     assert_int_equal(ddl_comm_set_timeout(NULL, 1000), DDL_EINVAL);
     assert_int_equal(ddl_rank(NULL), -1);
@@ -151,7 +118,7 @@ static void counts_that_overflow_are_refused(void **state)
             c.kind = with_buffers[i];
             c.dtype = DDL_FLOAT64;
             c.count = counts[k];
-            assert_refused("a count that overflows", &c, 0, *state);
+            assert_refused("a count that overflows", &c, *state);
         }
 }
 
@@ -163,11 +130,11 @@ static void unknown_types_and_operators_are_refused(void **state)
             call c = sound;
             c.kind = with_buffers[i];
             c.dtype = wrong[k];
-            assert_refused("an unknown type", &c, 0, *state);
+            assert_refused("an unknown type", &c, *state);
             c.dtype = DDL_FLOAT32;
             c.op = k == 1 ? DDL_BXOR + 1 : wrong[k];
             if (oracle_reduces(c.kind))
-                assert_refused("an unknown operator", &c, 0, *state);
+                assert_refused("an unknown operator", &c, *state);
         }
 }
 
@@ -183,7 +150,7 @@ static void bitwise_operators_on_floats_are_refused(void **state)
                 c.dtype = floats[k];
                 c.op = op;
                 if (oracle_reduces(c.kind))
-                    assert_refused("a bitwise operator on floats", &c, 0, *state);
+                    assert_refused("a bitwise operator on floats", &c, *state);
             }
 }
 
@@ -194,12 +161,13 @@ static void roots_and_peers_outside_the_world_are_refused(void **state)
         call c = sound;
         c.root = wrong[k];
         c.kind = ORACLE_BROADCAST;
-        assert_refused("a root outside", &c, 0, *state);
+        assert_refused("a root outside", &c, *state);
         c.kind = ORACLE_REDUCE;
-        assert_refused("a root outside", &c, 0, *state);
+        assert_refused("a root outside", &c, *state);
         c.kind = ORACLE_PAIR;
-        assert_refused("a peer outside", &c, 0, *state);
-        assert_refused("a peer outside", &c, 1, *state);
+        assert_refused("a peer outside", &c, *state);
+        c.receives = true;
+        assert_refused("a peer outside", &c, *state);
     }
 }
 
@@ -207,8 +175,9 @@ static void the_own_rank_is_no_peer(void **state)
 {
     call c = sound;
     c.kind = ORACLE_PAIR;
-    assert_refused("the own rank", &c, 0, *state);
-    assert_refused("the own rank", &c, 1, *state);
+    assert_refused("the own rank", &c, *state);
+    c.receives = true;
+    assert_refused("the own rank", &c, *state);
 }
 
 static void overlapping_buffers_are_refused(void **state)
@@ -221,10 +190,10 @@ static void overlapping_buffers_are_refused(void **state)
         c.count = 4;
         c.send = out;
         c.recv = out + 1;
-        assert_refused("recv one element into send", &c, 0, *state);
+        assert_refused("recv one element into send", &c, *state);
         c.send = out + 3;
         c.recv = out;
-        assert_refused("send on the last element of recv", &c, 0, *state);
+        assert_refused("send on the last element of recv", &c, *state);
     }
 }
 
@@ -369,7 +338,12 @@ static void every_collective_is_the_identity(void **state)
                                              .count = counts[k],
                                              .values = ORACLE_EXACT };
                         size_t bytes = counts[k] * ddl_dtype_bytes((ddl_dtype)dtype);
-                        call c = { with_buffers[i], given, got, counts[k], dtype, op, 0 };
+                        call c = { .kind = with_buffers[i],
+                                   .send = given,
+                                   .recv = got,
+                                   .count = counts[k],
+                                   .dtype = dtype,
+                                   .op = op };
                         if (op >= DDL_BAND && oracle_is_float((ddl_dtype)dtype))
                             continue;
                         oracle_fill(&what, 42, 0, given);
@@ -378,7 +352,7 @@ static void every_collective_is_the_identity(void **state)
                             memcpy(got, given, bytes);
                             c.send = got;
                         }
-                        assert_int_equal(make(&c, 0, *state, NULL), DDL_OK);
+                        assert_int_equal(call_make(&c, *state, NULL), DDL_OK);
                         assert_memory_equal(got, given, bytes);
                         assert_memory_equal(got + bytes, guard, sizeof guard - bytes);
                         calls++;
@@ -390,10 +364,10 @@ static void every_collective_is_the_identity(void **state)
 static void zero_counts_need_no_buffers(void **state)
 {
     for (int i = 0; i < WITH_BUFFERS; i++) {
-        call c = { with_buffers[i], NULL, NULL, 0, DDL_FLOAT32, DDL_SUM, 0 };
+        const call c = { .kind = with_buffers[i], .dtype = DDL_FLOAT32, .op = DDL_SUM };
         ddl_request *request = NULL;
-        assert_int_equal(make(&c, 0, *state, NULL), DDL_OK);
-        assert_int_equal(make(&c, 0, *state, &request), DDL_OK);
+        assert_int_equal(call_make(&c, *state, NULL), DDL_OK);
+        assert_int_equal(call_make(&c, *state, &request), DDL_OK);
         assert_int_equal(ddl_wait(&request), DDL_OK);
     }
 }

@@ -3,7 +3,7 @@
  * nothing; what ranks do not agree on is told to all of them. Ranks are threads of this process.
  */
 #include "../support/now.h"
-#include "oracle.h"
+#include "call.h"
 #include "ranks.h"
 
 #include <setjmp.h>
@@ -18,54 +18,6 @@
 #include <cmocka.h>
 
 enum { RANKS = 3, ROOM = 400000 };
-
-/* ---- a call by its parts ---- */
-
-typedef struct call {
-    oracle_kind kind;
-    const void *send;
-    void *recv;
-    size_t count;
-    const size_t *counts, *recv_counts; /* v forms; the second of alltoallv */
-    int dtype, op, root;
-} call;
-
-static ddl_status make(const call *c, ddl_comm *comm, ddl_request **request)
-{
-    ddl_dtype dtype = (ddl_dtype)c->dtype;
-    ddl_op op = (ddl_op)c->op;
-
-    switch (c->kind) {
-    case ORACLE_ALLREDUCE:
-        return ddl_allreduce(c->send, c->recv, c->count, dtype, op, comm, request);
-    case ORACLE_REDUCE:
-        return ddl_reduce(c->send, c->recv, c->count, dtype, op, c->root, comm, request);
-    case ORACLE_REDUCE_SCATTER:
-        return ddl_reduce_scatter(c->send, c->recv, c->count, dtype, op, comm, request);
-    case ORACLE_ALLGATHER:
-        return ddl_allgather(c->send, c->recv, c->count, dtype, comm, request);
-    case ORACLE_BROADCAST:
-        return ddl_broadcast(c->recv, c->count, dtype, c->root, comm, request);
-    case ORACLE_ALLTOALL:
-        return ddl_alltoall(c->send, c->recv, c->count, dtype, comm, request);
-    case ORACLE_GATHER:
-        return ddl_gather(c->send, c->recv, c->count, dtype, c->root, comm, request);
-    case ORACLE_SCATTER:
-        return ddl_scatter(c->send, c->recv, c->count, dtype, c->root, comm, request);
-    case ORACLE_REDUCE_SCATTERV:
-        return ddl_reduce_scatterv(c->send, c->recv, c->counts, dtype, op, comm, request);
-    case ORACLE_ALLGATHERV:
-        return ddl_allgatherv(c->send, c->recv, c->counts, dtype, comm, request);
-    case ORACLE_GATHERV:
-        return ddl_gatherv(c->send, c->recv, c->counts, dtype, c->root, comm, request);
-    case ORACLE_SCATTERV:
-        return ddl_scatterv(c->send, c->recv, c->counts, dtype, c->root, comm, request);
-    case ORACLE_ALLTOALLV:
-        return ddl_alltoallv(c->send, c->counts, c->recv, c->recv_counts, dtype, comm, request);
-    default:
-        return ddl_barrier(comm, request);
-    }
-}
 
 static bool world_works(const rank_thread *me)
 {
@@ -99,7 +51,7 @@ static void refuse(struct refusal *r, const char *what, const call *c, const cha
 
     memcpy(before, r->got, sizeof before);
     for (int blocking = 0; blocking < 2; blocking++) {
-        ddl_status status = make(c, me->world, blocking ? NULL : &request);
+        ddl_status status = call_make(c, me->world, blocking ? NULL : &request);
         bool good = status == DDL_EINVAL && ddl_last_error()->code == DDL_EINVAL && request == never &&
                     memcmp(before, r->got, sizeof before) == 0 && strstr(the_error(), argument) != NULL &&
                     strcmp(ddl_last_error()->operation, oracle_kind_name(c->kind)) == 0;
@@ -230,7 +182,7 @@ static void be_wrong_alone(rank_thread *me)
         r.sound.send = r.given;
         r.sound.recv = r.got;
         r.sound.counts = r.sound.recv_counts = r.counts;
-        EXPECT(me, kind == ORACLE_BARRIER || make(&r.sound, me->world, NULL) == DDL_EINVAL);
+        EXPECT(me, kind == ORACLE_BARRIER || call_make(&r.sound, me->world, NULL) == DDL_EINVAL);
     }
     EXPECT(me, world_works(me));
 }
@@ -277,10 +229,15 @@ static void leave_out_the_unused(rank_thread *me)
     ddl_comm *w = me->world;
 
     for (int kind = 0; kind < ORACLE_SHIFT; kind++) {
-        call c = { (oracle_kind)kind, NULL, NULL, 0, nothing, nothing, DDL_FLOAT32, DDL_SUM, 1 };
+        const call c = { .kind = (oracle_kind)kind,
+                         .counts = nothing,
+                         .recv_counts = nothing,
+                         .dtype = DDL_FLOAT32,
+                         .op = DDL_SUM,
+                         .root = 1 };
         ddl_request *request = NULL;
-        EXPECT(me, make(&c, w, NULL) == DDL_OK);
-        EXPECT(me, make(&c, w, &request) == DDL_OK);
+        EXPECT(me, call_make(&c, w, NULL) == DDL_OK);
+        EXPECT(me, call_make(&c, w, &request) == DDL_OK);
         EXPECT(me, ddl_wait(&request) == DDL_OK);
     }
     EXPECT(me, ddl_reduce(given, at_root, 4, DDL_FLOAT32, DDL_SUM, 1, w, NULL) == DDL_OK);
@@ -415,12 +372,20 @@ static void disagree(rank_thread *me)
     struct pairing *p = me->arg;
     const side *s = me->rank == p->odd_rank ? &p->what->odd : &p->what->usual;
     void *given = calloc(ROOM, 4), *got = calloc(ROOM, 4);
-    call c = { s->kind, given, got, s->count, s->counts, s->counts, s->dtype, s->op, s->root };
+    const call c = { .kind = s->kind,
+                     .send = given,
+                     .recv = got,
+                     .count = s->count,
+                     .counts = s->counts,
+                     .recv_counts = s->counts,
+                     .dtype = s->dtype,
+                     .op = s->op,
+                     .root = s->root };
     int other = p->odd_rank == 0 ? 1 : 0;
 
     EXPECT(me, world_works(me));
     ranks_meet(me); /* a failure that is found by a fast rank ends what a slow one has not finished */
-    end_in_mismatch(me, make(&c, me->world, NULL));
+    end_in_mismatch(me, call_make(&c, me->world, NULL));
     if (!names(other)) { /* which came to the call when the others had given it up */
         atomic_fetch_add(&p->nothers, 1);
         for (other = 0; other == p->odd_rank || (other < me->nranks && !names(other));)
