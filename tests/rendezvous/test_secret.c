@@ -109,6 +109,28 @@ static void so_it_is_where_files_have_one_name_only(void **state)
 }
 #endif
 
+/* A home directory with the place of a secret in it. */
+struct home {
+    char folder[24], inner[32], file[40];
+};
+
+static void open_home(struct home *home)
+{
+    strcpy(home->folder, "/tmp/ddl-secret-XXXXXX");
+    assert_non_null(mkdtemp(home->folder));
+    setenv("HOME", home->folder, 1);
+    snprintf(home->inner, sizeof home->inner, "%s/.ddl", home->folder);
+    snprintf(home->file, sizeof home->file, "%s/secret", home->inner);
+    assert_int_equal(mkdir(home->inner, 0700), 0);
+}
+
+/* Nothing else is left there. */
+static void close_home(const struct home *home)
+{
+    assert_int_equal(rmdir(home->inner), 0);
+    assert_int_equal(rmdir(home->folder), 0);
+}
+
 static void *write_later(void *arg)
 {
     const int fd = *(const int *)arg;
@@ -120,18 +142,15 @@ static void *write_later(void *arg)
 
 static void a_file_that_is_just_being_written_is_waited_for(void **state)
 {
-    char folder[] = "/tmp/ddl-secret-XXXXXX", inner[64], file[80], path[DDL_SECRET_PATH];
+    struct home home;
+    char path[DDL_SECRET_PATH];
     ddl_secret *secret = NULL;
     ddl_error error;
     pthread_t writer;
     void *failed;
     (void)state;
-    assert_non_null(mkdtemp(folder));
-    setenv("HOME", folder, 1);
-    snprintf(inner, sizeof inner, "%s/.ddl", folder);
-    snprintf(file, sizeof file, "%s/secret", inner);
-    assert_int_equal(mkdir(inner, 0700), 0);
-    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    open_home(&home);
+    int fd = open(home.file, O_WRONLY | O_CREAT | O_EXCL, 0600);
     assert_true(fd >= 0);
     assert_int_equal(pthread_create(&writer, NULL, write_later, &fd), 0);
     ddl_status status = ddl_secret_of_home(true, path, NULL, &secret, &error);
@@ -142,36 +161,31 @@ static void a_file_that_is_just_being_written_is_waited_for(void **state)
     assert_int_equal(ddl_secret_view(secret).bytes, 16);
     ddl_secret_destroy(secret);
     close(fd);
-    assert_int_equal(unlink(file), 0);
-    assert_int_equal(rmdir(inner), 0);
-    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(unlink(home.file), 0);
+    close_home(&home);
 }
 
 /* By a process that was killed; nobody can know whether it is still to come, so nobody else removes it. */
 static void a_file_that_was_left_empty_is_to_be_removed(void **state)
 {
-    char folder[] = "/tmp/ddl-secret-XXXXXX", inner[64], file[80], path[DDL_SECRET_PATH];
+    struct home home;
+    char path[DDL_SECRET_PATH];
     ddl_secret *secret = NULL;
     ddl_error error;
     (void)state;
-    assert_non_null(mkdtemp(folder));
-    setenv("HOME", folder, 1);
-    snprintf(inner, sizeof inner, "%s/.ddl", folder);
-    snprintf(file, sizeof file, "%s/secret", inner);
-    assert_int_equal(mkdir(inner, 0700), 0);
-    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    open_home(&home);
+    int fd = open(home.file, O_WRONLY | O_CREAT | O_EXCL, 0600);
     assert_true(fd >= 0);
     close(fd);
     assert_int_equal(ddl_secret_of_home(true, path, NULL, &secret, &error), DDL_ECONFIG);
-    assert_non_null(strstr(error.text, file));
+    assert_non_null(strstr(error.text, home.file));
     assert_non_null(strstr(error.text, "is empty"));
     assert_non_null(strstr(error.text, "remove it"));
-    assert_int_equal(unlink(file), 0);
+    assert_int_equal(unlink(home.file), 0);
     assert_int_equal(ddl_secret_of_home(true, path, NULL, &secret, &error), DDL_OK);
     ddl_secret_destroy(secret);
-    assert_int_equal(unlink(file), 0);
-    assert_int_equal(rmdir(inner), 0);
-    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(unlink(home.file), 0);
+    close_home(&home);
 }
 
 static void what_the_killed_left_beside_a_secret_goes_once_it_is_old(void **state)
@@ -185,17 +199,15 @@ static void what_the_killed_left_beside_a_secret_goes_once_it_is_old(void **stat
         { "secret.new-of-somebody", true, true, true },
         { "secret.old", true, false, true },
     };
-    char folder[] = "/tmp/ddl-secret-XXXXXX", inner[64], file[128], path[DDL_SECRET_PATH];
+    struct home home;
+    char file[128], path[DDL_SECRET_PATH];
     ddl_secret *secret = NULL;
     (void)state;
-    assert_non_null(mkdtemp(folder));
-    setenv("HOME", folder, 1);
-    snprintf(inner, sizeof inner, "%s/.ddl", folder);
-    assert_int_equal(mkdir(inner, 0700), 0);
+    open_home(&home);
     for (int i = 0; i < 4; i++) {
         const time_t then = time(NULL) - (files[i].is_old ? 3700 : 3500);
         const struct timespec times[2] = { { .tv_sec = then }, { .tv_sec = then } };
-        snprintf(file, sizeof file, "%s/%s", inner, files[i].name);
+        snprintf(file, sizeof file, "%s/%s", home.inner, files[i].name);
         if (files[i].is_link)
             assert_int_equal(symlink("/nowhere", file), 0);
         else
@@ -206,12 +218,11 @@ static void what_the_killed_left_beside_a_secret_goes_once_it_is_old(void **stat
     ddl_secret_destroy(secret);
     assert_int_equal(unlink(path), 0);
     for (int i = 0; i < 4; i++) {
-        snprintf(file, sizeof file, "%s/%s", inner, files[i].name);
+        snprintf(file, sizeof file, "%s/%s", home.inner, files[i].name);
         if ((unlink(file) == 0) != files[i].stays)
             fail_msg("%s", files[i].name);
     }
-    assert_int_equal(rmdir(inner), 0);
-    assert_int_equal(rmdir(folder), 0);
+    close_home(&home);
 }
 
 static void a_secret_that_may_not_be_made_is_not_there(void **state)
