@@ -2,6 +2,7 @@
  * otherwise. */
 #define _GNU_SOURCE
 
+#include "../support/folder.h"
 #include "io/host.h"
 #include "io/local.h"
 #include "io/socket.h"
@@ -246,9 +247,7 @@ static void a_cgroup_limits_the_cpus(void **state)
         uint32_t cpus = ddl_host_cgroup_cpus(tree.membership, tree.root);
         if (cpus != cases[i].cpus)
             fail_msg("%s: %u CPUs, not %u", cases[i].name, (unsigned)cpus, (unsigned)cases[i].cpus);
-        char remove[128];
-        snprintf(remove, sizeof remove, "rm -r %s", tree.root);
-        assert_int_equal(system(remove), 0);
+        assert_int_equal(remove_folder(tree.root), 0);
     }
 }
 

@@ -1,6 +1,7 @@
 /* test_tls.c - two sessions whose bytes the test carries: who is let in, who is not, and what is said. */
 #include "io/tls.h"
 
+#include "../support/folder.h"
 #include "base/bytes.h"
 
 #include <setjmp.h>
@@ -274,10 +275,8 @@ static int make_certificates(void **state)
 
 static int remove_certificates(void **state)
 {
-    char command[512];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return remove_folder(folder);
 }
 
 int main(void)

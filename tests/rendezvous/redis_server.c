@@ -1,6 +1,7 @@
 /* redis_server.c - redis-server as a child of the test. */
 #include "redis_server.h"
 
+#include "../support/folder.h"
 #include "world.h"
 
 #include "io/address.h"
@@ -171,12 +172,10 @@ int redis_server_keys(void)
 
 void redis_server_stop(void)
 {
-    char command[96];
     if (server <= 0)
         return;
     kill(server, SIGKILL);
     waitpid(server, NULL, 0);
     server = 0;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    (void)!system(command);
+    (void)!remove_folder(folder);
 }

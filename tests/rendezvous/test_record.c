@@ -1,6 +1,8 @@
 /* test_record.c - what others put in the way of a record leads nowhere. */
 #include "rendezvous/store_file_record.h"
 
+#include "../support/folder.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -84,9 +86,7 @@ static void expect_untouched(const struct ground *ground, const char *root, cons
 
 static void ground_close(const struct ground *ground)
 {
-    char command[PATH + 16];
-    snprintf(command, sizeof command, "rm -rf %s", ground->directory);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(remove_folder(ground->directory), 0);
 }
 
 /* Put a link to its counterpart elsewhere in the stead of a folder of the place. */

@@ -6,6 +6,7 @@
  */
 #include "rendezvous/listener.h"
 
+#include "../support/folder.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "rendezvous/proof.h"
@@ -757,10 +758,8 @@ static int set_up(void **state)
 
 static int clean_up(void **state)
 {
-    char command[64];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return remove_folder(folder);
 }
 
 int main(void)
