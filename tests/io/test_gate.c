@@ -2,6 +2,7 @@
  */
 #include "io/gate.h"
 
+#include "../support/asleep.h"
 #include "base/clock.h"
 
 #include <pthread.h>
@@ -13,9 +14,12 @@
 
 #include <cmocka.h>
 
+enum { PATIENCE_MS = 5000 };
+
 struct sleeper {
     ddl_gate *gate;
     pthread_t thread;
+    atomic_long number; /* of the thread; 0: it has not begun */
     atomic_int wakes;
     atomic_bool stop;
 };
@@ -23,6 +27,7 @@ struct sleeper {
 static void *sleep_on(void *arg)
 {
     struct sleeper *sleeper = arg;
+    atomic_store(&sleeper->number, asleep_number());
     while (!atomic_load(&sleeper->stop)) {
         ddl_gate_wait(sleeper->gate, 5000);
         atomic_fetch_add(&sleeper->wakes, 1);
@@ -30,14 +35,23 @@ static void *sleep_on(void *arg)
     return NULL;
 }
 
+/* How often it has woken up. Who has been woken does not sleep, even if it has not run yet. */
+static int wakes_until_asleep(struct sleeper *sleeper)
+{
+    const ddl_deadline late = ddl_deadline_in_ms(PATIENCE_MS);
+    while (atomic_load(&sleeper->number) == 0 || !asleep_is(atomic_load(&sleeper->number)))
+        assert_false(ddl_deadline_passed(late));
+    return atomic_load(&sleeper->wakes);
+}
+
 static void start(struct sleeper *sleeper, int loop_fd, bool one_shot)
 {
+    atomic_init(&sleeper->number, 0);
     atomic_init(&sleeper->wakes, 0);
     atomic_init(&sleeper->stop, false);
     assert_int_equal(ddl_gate_create(loop_fd, one_shot, &sleeper->gate, NULL), DDL_OK);
     assert_int_equal(pthread_create(&sleeper->thread, NULL, sleep_on, sleeper), 0);
-    usleep(50 * 1000);
-    assert_int_equal(atomic_load(&sleeper->wakes), 0);
+    assert_int_equal(wakes_until_asleep(sleeper), 0);
 }
 
 static void finish(struct sleeper *sleeper)
@@ -64,8 +78,7 @@ static void a_ring_ends_one_sleep(void **state)
     start(&sleeper, loop[0], true);
     ddl_gate_ring(sleeper.gate);
     assert_true(wakes_within_ms(&sleeper, 1, 2000));
-    usleep(50 * 1000);
-    assert_int_equal(atomic_load(&sleeper.wakes), 1);
+    assert_int_equal(wakes_until_asleep(&sleeper), 1);
     finish(&sleeper);
     close(loop[0]), close(loop[1]);
 }
@@ -97,13 +110,11 @@ static void events_of_the_loop_wake_who_watches(void **state)
     assert_int_equal(pipe(loop), 0);
     start(&sleeper, loop[0], true);
     assert_int_equal(write(loop[1], "", 1), 1);
-    usleep(50 * 1000);
-    assert_int_equal(atomic_load(&sleeper.wakes), 0);
+    assert_int_equal(wakes_until_asleep(&sleeper), 0);
     ddl_gate_watch(sleeper.gate, true);
     assert_true(wakes_within_ms(&sleeper, 1, 2000));
-    usleep(50 * 1000);
-    assert_true(atomic_load(&sleeper.wakes) <= 2); /* it may have had to look again */
-    int before = atomic_load(&sleeper.wakes);
+    const int before = wakes_until_asleep(&sleeper);
+    assert_true(before <= 2); /* it may have had to look again */
     ddl_gate_watch(sleeper.gate, true);
     assert_true(wakes_within_ms(&sleeper, before + 1, 2000));
     finish(&sleeper);
