@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "process"))
-from test_hosts import SKIPPED, Hosts, permitted  # noqa: E402  (beside the other tests of processes)
+from test_hosts import Hosts, permitted  # noqa: E402  (beside the other tests of processes)
+from world import SKIPPED  # noqa: E402
 
 
 def main():

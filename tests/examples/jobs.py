@@ -1,13 +1,11 @@
-"""Jobs of a few processes under the launcher, with a deadline, and tests that have a directory of their own for them."""
-import os
+"""Jobs of a few processes under the launcher, with a deadline."""
 import pathlib
 import subprocess
 import sys
-import tempfile
-import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
+from folder import FolderTest  # noqa: E402
 from surroundings import clean_environment  # noqa: E402
 from waiting import bound, wait_until  # noqa: E402, F401 (for the tests, too)
 
@@ -30,16 +28,7 @@ def start(launcher, nranks, program, *arguments):
                             env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
 
-class JobTest(unittest.TestCase):
-    """With a directory of its own."""
-
-    def setUp(self):
-        self.directory = tempfile.TemporaryDirectory()
-        self.addCleanup(self.directory.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.directory.name, name)
-
+class JobTest(FolderTest):
     def succeed(self, done):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done

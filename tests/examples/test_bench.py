@@ -196,7 +196,7 @@ class Profiles(Case):
         with open(self.path("profile"), encoding="utf-8") as file:
             text = file.read()
         self.assertEqual(done.stdout, text)
-        self.assertEqual(sorted(os.listdir(self.directory.name)), [*left])  # and nothing half written
+        self.assertEqual(sorted(os.listdir(self.folder)), [*left])  # and nothing half written
         return text, {name: float(value) for name, value in re.findall(r"^([\w.]+) = ([\d.]+)$", text, re.M)}
 
     def chosen(self, size, **environment):
@@ -245,7 +245,7 @@ class Profiles(Case):
         unreadable = self.path("fifo")
         os.mkfifo(unreadable)
         cases = [("/no/such/file", "DDL_PROFILE=/no/such/file cannot be opened"),
-                 (self.directory.name, f"DDL_PROFILE={self.directory.name} is a directory"),
+                 (self.folder, f"DDL_PROFILE={self.folder} is a directory"),
                  (unreadable, f"DDL_PROFILE={unreadable} is no regular file"),
                  (self.write("#" * 70000, "large"), "is too large"),
                  (self.write("#\nlocal.byte_ns = -1\n", "value"),
@@ -272,7 +272,7 @@ class Profiles(Case):
         done = bench(2, "--calibrate", self.path("directory"), "--seconds", "0.01")
         self.assertEqual(done.returncode, 1)
         self.assertIn("directory: Is a directory", done.stderr)
-        self.assertEqual(os.listdir(self.directory.name), ["directory"])
+        self.assertEqual(os.listdir(self.folder), ["directory"])
 
     def test_that_a_profile_cannot_be_written_is_told_before_measuring(self):
         def took_s(path, returncode):
@@ -280,7 +280,7 @@ class Profiles(Case):
             done = bench(2, "--calibrate", path, "--seconds", "0.25")
             self.assertEqual(done.returncode, returncode, done.stderr)
             return time.monotonic() - start_s
-        self.assertLess(took_s(self.directory.name, 1), took_s(self.path("profile"), 0) / 2)
+        self.assertLess(took_s(self.folder, 1), took_s(self.path("profile"), 0) / 2)
 
     def test_what_the_name_of_a_profile_leads_to_is_replaced(self):
         os.mkdir(self.path("there"))
@@ -308,7 +308,7 @@ class Profiles(Case):
             self.assertEqual(os.read(reader, 65536).decode(), done.stdout)
         finally:
             os.close(reader)
-        self.assertEqual(os.listdir(self.directory.name), ["profile"])
+        self.assertEqual(os.listdir(self.folder), ["profile"])
         done = bench(2, "--calibrate", self.path("profile"), "--seconds", "0.01")
         self.assertEqual(done.returncode, 1)
         self.assertIn("it is a pipe that nobody reads", done.stderr)
@@ -322,27 +322,27 @@ class Profiles(Case):
             self.skipTest("may not make devices")
         self.succeed(bench(2, "--calibrate", device, "--seconds", "0.01"))
         self.assertTrue(stat.S_ISCHR(os.lstat(device).st_mode))
-        self.assertEqual(os.listdir(self.directory.name), ["device"])
+        self.assertEqual(os.listdir(self.folder), ["device"])
 
     def test_an_interrupted_calibration_changes_nothing(self):
         self.write("what was there before")
-        touched_ns = os.stat(self.directory.name).st_mtime_ns
+        touched_ns = os.stat(self.folder).st_mtime_ns
         with start(LAUNCHER, 2, BENCH, "--calibrate", self.path("profile"), "--seconds", "60") as job:
             # It has looked whether it can write, and has measured for a while.
-            wait_until(lambda: os.stat(self.directory.name).st_mtime_ns != touched_ns, LIMIT_S, "it looks into the directory")
+            wait_until(lambda: os.stat(self.folder).st_mtime_ns != touched_ns, LIMIT_S, "it looks into the directory")
             try:
-                wait_until(lambda: os.listdir(self.directory.name) == ["profile"], 5, "nothing but the profile is there")
+                wait_until(lambda: os.listdir(self.folder) == ["profile"], 5, "nothing but the profile is there")
             finally:
                 job.terminate()
         self.assertNotEqual(job.returncode, 0)
-        self.assertEqual(os.listdir(self.directory.name), ["profile"])
+        self.assertEqual(os.listdir(self.folder), ["profile"])
         self.assertEqual(self.content("profile"), "what was there before")
 
     def test_calibration_takes_two_processes(self):
         done = run([BENCH, "--calibrate", self.path("profile")])
         self.assertEqual(done.returncode, 2)
         self.assertIn("two processes", done.stderr)
-        self.assertEqual(os.listdir(self.directory.name), [])
+        self.assertEqual(os.listdir(self.folder), [])
 
 
 class Consistency(Case):
@@ -508,12 +508,12 @@ class Flags(Case):
                 job.terminate()
         self.assertNotEqual(job.returncode, 0)
         self.assertEqual(self.content("json"), "what was there before")
-        self.assertEqual(sorted(os.listdir(self.directory.name)), ["json", "link"])
+        self.assertEqual(sorted(os.listdir(self.folder)), ["json", "link"])
         self.succeed(bench(2, "allreduce", "--max", "4", *SHORT, "--json", self.path("link")))
         self.assertIs(json.loads(self.content("json"))["shared_memory"], False)
         self.assertEqual(stat.S_IMODE(os.stat(self.path("json")).st_mode), 0o600)
         self.assertTrue(os.path.islink(self.path("link")))
-        self.assertEqual(sorted(os.listdir(self.directory.name)), ["json", "link"])
+        self.assertEqual(sorted(os.listdir(self.folder)), ["json", "link"])
 
     def test_a_run_that_fails_leaves_the_json_file(self):
         with open(self.path("json"), "w", encoding="utf-8") as file:

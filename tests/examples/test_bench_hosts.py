@@ -9,24 +9,22 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
-import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "process"))
 
 from jobs import LIMIT_S, clean_environment  # noqa: E402
-from test_hosts import PORT, SKIPPED, Hosts, permitted  # noqa: E402
+from test_hosts import PORT, Hosts, permitted  # noqa: E402
+from world import FolderTest, run_unless  # noqa: E402
 
 LAUNCHER, BENCH = [os.path.abspath(a) for a in sys.argv[1:3]]
 LOCAL = {"local.latency_ns", "local.message_ns", "local.byte_ns", "reduce_ns"}
 REMOTE = {"remote.latency_ns", "remote.message_ns", "remote.byte_ns"}
 
 
-class TwoHosts(unittest.TestCase):
+class TwoHosts(FolderTest):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.profile = os.path.join(directory.name, "profile")
+        super().setUp()
+        self.profile = self.path("profile")
 
     def run_on(self, hosts, per_host, *arguments, **environment):
         """What rank 0's host said; every host ends well."""
@@ -82,8 +80,5 @@ class TwoHosts(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    reason = permitted()
-    if reason is not None:
-        print(f"skipped: no network namespaces here: {reason}")
-        sys.exit(SKIPPED)
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)
+    del sys.argv[1:3]
+    run_unless(permitted())

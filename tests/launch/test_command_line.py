@@ -1,7 +1,6 @@
 """The command line of ddl-launch: what it accepts, what it refuses, what it prints."""
 import os
 import re
-import unittest
 
 import harness
 from harness import LaunchTest, linux_only

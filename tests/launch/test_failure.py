@@ -3,7 +3,6 @@ import os
 import re
 import socket
 import time
-import unittest
 
 import harness
 from harness import LaunchTest, linux_only, wait_until

@@ -5,7 +5,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import termios
 import time
 import unittest
 

@@ -13,11 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import unittest
 
 import test_hosts
-from test_hosts import PORT, SKIPPED, Hosts, ip
-from world import DEADLINE, World, bound, free_port, listening, wait_until
+from test_hosts import PORT, Hosts, ip
+from world import DEADLINE, FolderTest, World, bound, free_port, listening, run_unless, wait_until
 
 LAUNCHER = ACTOR = None
 FIREWALL = ("table ip t {\n chain in {\n  type filter hook input priority 0; policy drop;\n"
@@ -31,11 +30,7 @@ def nft(namespace, rules):
                    capture_output=True, timeout=30)
 
 
-class Networks(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="ddl-addresses-")
-        self.addCleanup(shutil.rmtree, self.folder)
-
+class Networks(FolderTest):
     def hosts(self, nhosts):
         hosts = Hosts(nhosts)
         hosts.__enter__()
@@ -542,8 +537,4 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     LAUNCHER, ACTOR = [os.path.abspath(a) for a in sys.argv[1:3]]
     del sys.argv[1:3]
-    reason = permitted()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        sys.exit(SKIPPED)
-    unittest.main()
+    run_unless(permitted())

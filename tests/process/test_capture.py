@@ -17,13 +17,12 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import test_hosts
 from peer import MAGIC
-from test_hosts import PORT, SKIPPED, Hosts
-from world import DEADLINE, World, wait_until
+from test_hosts import PORT, Hosts
+from world import DEADLINE, FolderTest, World, run_unless, wait_until
 
 ACTOR = None
 HAS_REDIS = os.environ.get("DDL_TEST_REDIS") == "1"
@@ -154,24 +153,18 @@ class Recording:
         return runs
 
 
-class Captured(unittest.TestCase):
+class Captured(FolderTest):
     """The first host has all ranks but one, so whatever goes over TCP is seen there."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="ddl-capture-")
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         self.hosts = Hosts(2)
         self.hosts.__enter__()
         self.addCleanup(self.hosts.__exit__)
         self.secret = secrets.token_hex(32)
-        with open(os.open(self.path("secret"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            file.write(self.secret)
+        self.secret_file("secret", self.secret)
         self.recording = Recording(self.inside(0), self.path("record"))
         self.addCleanup(self.recording.close)
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
 
     def inside(self, host):
         return ["ip", "netns", "exec", self.hosts.names[host]]
@@ -259,8 +252,4 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     ACTOR = os.path.abspath(sys.argv.pop(1))
-    reason = permitted()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        sys.exit(SKIPPED)
-    unittest.main()
+    run_unless(permitted())

@@ -21,12 +21,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from link import Link, refused  # noqa: E402
 from run_collectives import algorithms, rounds, settings_of
-from world import DEADLINE, Rank, World, bound, clean_environment, wait_until
+from world import DEADLINE, Rank, World, bound, clean_environment, run_unless, wait_until
 
 LAUNCHER = ACTOR = COLLECTIVES = SIMULATOR = None
 PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
 TLS = os.environ.get("DDL_TEST_TLS") == "1"
-SKIPPED = 77
 PORT = 29500
 
 
@@ -911,8 +910,4 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     LAUNCHER, ACTOR, COLLECTIVES, SIMULATOR = [os.path.abspath(a) for a in sys.argv[1:5]]
     del sys.argv[1:5]
-    reason = permitted()
-    if reason is not None:
-        print(f"skipped: no network namespaces here: {reason}")
-        sys.exit(SKIPPED)
-    unittest.main()
+    run_unless(permitted())

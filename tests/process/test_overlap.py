@@ -13,10 +13,9 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent / "bench"))
 
 from link import ADDRESSES, Link, refused  # noqa: E402
-from world import DEADLINE, Rank, clean_environment  # noqa: E402
+from world import DEADLINE, Rank, clean_environment, run_unless  # noqa: E402
 
 LAUNCHER = OVERLAP = None
-SKIPPED = 77
 PORT = 29500
 MEGABIT_PER_S = 1000
 ROUNDS = 3
@@ -76,8 +75,4 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     LAUNCHER, OVERLAP = [os.path.abspath(a) for a in sys.argv[1:3]]
     del sys.argv[1:3]
-    reason = refused()
-    if reason is not None:
-        print(f"skipped: no shaped link between network namespaces here: {reason}")
-        sys.exit(SKIPPED)
-    unittest.main()
+    run_unless(refused())

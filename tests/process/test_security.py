@@ -15,38 +15,22 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
 
 import peer
-from world import (DEADLINE, Rank, World, bound, clean_environment, connect, finish_thousands, free_port, listening_ports,
-                   wait_until)
+from peer import MAGIC
+from world import (DEADLINE, FolderTest, Rank, World, bound, clean_environment, connect, finish_thousands, free_port,
+                   listening_ports, wait_until)
 
 LAUNCHER = ACTOR = None
 PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
 SANITIZED = os.environ.get("DDL_TEST_PATIENCE", "1") != "1"  # they keep copies of what programs free
 CALL = "allreduce:1000:int32:sum"
-MAGIC = b"ddl\r\n\x1a\n\0"
 
 
-class Security(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="ddl-security-")
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def secret_file(self, name, content=None, mode=0o600):
-        path = self.path(name)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
-            file.write(content if content is not None else secrets.token_hex(32) + "\n")
-        os.chmod(path, mode)
-        return path
-
+class Security(FolderTest):
     def world(self, nranks, **environment):
         """Ranks started by hand, in a place where nobody has made a secret yet."""
         environment.setdefault("HOME", self.folder)

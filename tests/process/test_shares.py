@@ -18,14 +18,13 @@ import tempfile
 import time
 import unittest
 
-from world import DEADLINE, Unexpected, World, bound, may_mount, mount_apart, wait_until
+from world import DEADLINE, Unexpected, World, bound, may_mount, mount_apart, run_unless, wait_until
 
 ACTOR = None
 CALL = "allreduce:1000:int32:sum"
 SFTP_SERVERS = ["/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server",
                 "/usr/libexec/sftp-server"]
 SFTP_SERVER = next((path for path in SFTP_SERVERS if os.path.exists(path)), None)
-SKIPPED = 77
 HAS_REDIS = os.environ.get("DDL_TEST_REDIS") == "1"
 
 
@@ -346,8 +345,6 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     mount_apart()
-    if not may_mount() or SFTP_SERVER is None or shutil.which("sshfs") is None or not os.path.exists("/dev/fuse"):
-        print("no sshfs here, or no right to mount")
-        sys.exit(SKIPPED)
+    is_possible = may_mount() and SFTP_SERVER is not None and shutil.which("sshfs") and os.path.exists("/dev/fuse")
     ACTOR = os.path.abspath(sys.argv.pop(1))
-    unittest.main()
+    run_unless(None if is_possible else "no sshfs here, or no right to mount")

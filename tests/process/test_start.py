@@ -22,7 +22,8 @@ import time
 import unittest
 
 import peer
-from world import (DEADLINE, World, bound, connect, cpu_seconds, finish_thousands, may_mount, mount_apart, wait_until)
+from world import (DEADLINE, FolderTest, World, bound, connect, cpu_seconds, finish_thousands, may_mount, mount_apart,
+                   wait_until)
 
 ACTOR = None
 CALL = "allreduce:1000:int32:sum"
@@ -31,18 +32,14 @@ HEADER = pathlib.Path(__file__).parents[2] / "include/ddl/ddl.h"
 LIBRARY = "ddl " + ".".join(re.findall(r"#define DDL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", HEADER.read_text()))
 
 
-class Tests(unittest.TestCase):
+class Tests(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="ddl-start-")
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         self.secret = secrets.token_hex(32).encode()
-        self.secret_file = os.path.join(self.folder, "secret")
-        with open(os.open(self.secret_file, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-            file.write(self.secret)
+        self.secret_file("secret", self.secret.decode())
 
     def world(self, nranks, **environment):
-        world = World(ACTOR, nranks, DDL_SECRET_FILE=self.secret_file, **environment)
+        world = World(ACTOR, nranks, DDL_SECRET_FILE=self.path("secret"), **environment)
         self.addCleanup(world.__exit__)
         return world
 

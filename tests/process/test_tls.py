@@ -6,41 +6,24 @@ is taken in.
 Level tls is DDL_SECURITY=tls; ranks of one host talk over TCP here, but for one test, as between hosts.
 """
 import os
-import secrets
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import peer
-from world import DEADLINE, PATIENCE, World, bound, connect, wait_until
+from peer import MAGIC
+from world import DEADLINE, PATIENCE, SKIPPED, FolderTest, World, bound, connect, wait_until
 
 ACTOR = MAKE_CERTIFICATES = None
 HAS_TLS = os.environ.get("DDL_TEST_TLS") == "1"
-SKIPPED = 77
 CALL = "allreduce:1000:int32:sum"
 LARGE = "allreduce:1000000:float32:sum"
-MAGIC = b"ddl\r\n\x1a\n\0"
 TAP_PORT = 4000  # in a namespace of its own
 
 
-class Tls(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="ddl-tls-")
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def secret_file(self, name, content=None):
-        path = self.path(name)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(content if content is not None else secrets.token_hex(32))
-        return path
-
+class Tls(FolderTest):
     def world(self, nranks, **environment):
         world = World(ACTOR, nranks, **{"DDL_SECURITY": "tls", "DDL_TRANSPORT": "tcp", **environment})
         self.addCleanup(world.__exit__)

@@ -22,8 +22,11 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
+# Also for who starts ranks by this.
+from folder import FolderTest  # noqa: E402, F401
+from skipping import SKIPPED, run_unless  # noqa: E402, F401
 from surroundings import PLACES, clean_environment  # noqa: E402
-from waiting import PATIENCE, bound, wait_until  # noqa: E402, F401 (for who starts ranks, too)
+from waiting import PATIENCE, bound, wait_until  # noqa: E402, F401
 
 # Something is wrong after so long. More than a minute, as Linux 6.18 was seen not to run its own threads for 41 to
 # 59 s while many processes yield ("rcu_preempt kthread starved", "workqueue lockup" in its log).
