@@ -16,7 +16,7 @@ import time
 
 import test_hosts
 from test_hosts import PORT, Hosts, ip
-from world import DEADLINE, FolderTest, World, bound, free_port, listening, run_unless, wait_until
+from world import DEADLINE, FolderTest, World, bound, end_well, free_port, listening, run_unless, wait_until
 
 LAUNCHER = ACTOR = None
 FIREWALL = ("table ip t {\n chain in {\n  type filter hook input priority 0; policy drop;\n"
@@ -83,9 +83,7 @@ class Networks(FolderTest):
         for rank in ranks:
             rank.expect("init", "DDL_OK")
             rank.expect("call", "DDL_OK")
-        for rank in ranks:
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "free")
 
     def listens_at(self, rank):
         """What a rank that ran with DDL_LOG=debug said of itself."""
@@ -241,10 +239,7 @@ class Addresses(Networks):
         record = ranks[1].expect("init", "DDL_OK")
         self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(4), ranks[1].story())
         ranks[0].expect("init", "DDL_OK")
-        for rank in ranks:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "call", "free")
 
     # ---- names ----
 

@@ -22,7 +22,7 @@ import unittest
 import test_hosts
 from peer import MAGIC
 from test_hosts import PORT, Hosts
-from world import DEADLINE, FolderTest, World, run_unless, wait_until
+from world import DEADLINE, FolderTest, World, end_well, run_unless, wait_until
 
 ACTOR = None
 HAS_REDIS = os.environ.get("DDL_TEST_REDIS") == "1"
@@ -177,10 +177,7 @@ class Captured(FolderTest):
         for rank, call in enumerate(calls):
             named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', f"{NAME}{rank}"]
             world.start(rank, "init", call, "free", prefix=[*self.inside(int(rank == away)), *named])
-        for rank in world.ranks:
-            for event in ("init", "call", "free"):
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        end_well(world.ranks, "init", "call", "free")
 
     def check(self, stores):
         """Level auth shows what level tls hides, so it would be found; neither shows the secret. stores: their ports."""

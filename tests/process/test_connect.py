@@ -16,7 +16,7 @@ import unittest
 import test_failures
 from test_communicators import CASES, Communicators
 from test_failures import SMALL, Strangers
-from world import World, bound, listening_ports
+from world import bound, end_well, listening_ports
 
 NRANKS = 9
 QUICK = "2s"
@@ -85,10 +85,7 @@ class Late(Connecting):
         ranks[6].go()
         ranks[6].expect("call", "DDL_OK")
         ranks[0].expect("wait", "DDL_OK")
-        for rank in ranks:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "call", "free")
 
     def test_a_small_message_leaves_though_nobody_waits_for_it(self):
         """3 has nothing to do with 0 yet; 0, the lower one, knocks, and 6, the higher one, calls."""
@@ -103,10 +100,7 @@ class Late(Connecting):
                 ranks[3].expect("ready")
                 ranks[3].go()
                 ranks[3].expect("call", "DDL_OK")
-                for rank in ranks:
-                    rank.expect("call", "DDL_OK")
-                    rank.expect("free", "DDL_OK")
-                    rank.finish(0)
+                end_well(ranks, "call", "free")
 
     def test_only_who_needs_them(self):
         """Two of each rank's pairs are missing until an alltoall goes to everybody."""
@@ -128,9 +122,7 @@ class Late(Connecting):
         counts.append([self.links(rank) for rank in ranks])
         for rank in ranks:
             rank.go()
-        for rank in ranks:
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "free")
         if all(counts[0]):
             self.assertEqual([after - before for before, after in zip(*counts)], NRANKS * [2], counts)
 
@@ -442,12 +434,7 @@ class Many(Connecting):
         world = self.world(512, DDL_CONNECT=None)
         began = time.monotonic()
         ranks = world.start_all("init", "barrier", "allreduce:1000:float32:sum", "free")
-        for rank in ranks:
-            rank.expect("init", "DDL_OK")
-            rank.expect("call", "DDL_OK")
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "call", "call", "free")
         self.assertLess(time.monotonic() - began, bound(60))
 
     def test_one_of_256_dies(self):

@@ -21,7 +21,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from relay import Relay
-from world import DEADLINE, World, alive, bound, listening_ports, on_two_cpus, terminate, wait_until
+from world import DEADLINE, World, alive, bound, end_well, listening_ports, on_two_cpus, terminate, wait_until
 
 ACTOR = None
 SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
@@ -893,10 +893,7 @@ class Silent(Failures):
         self.assert_names(ranks[1].expect("shrink", "DDL_EABORTED"), "do not go on with it")
         for rank in left:
             rank.go()
-        for rank in left:
-            rank.expect("free", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(left, "free", "free")
 
     def test_the_others_go_on_without_it(self):
         self.at_once((self.is_left_behind, False), (self.is_left_behind, True))
@@ -1047,10 +1044,7 @@ class Late(Failures):
         for r in late:
             ranks[r].expect("ready")
             ranks[r].go()
-        for rank in ranks:
-            for event in ("call", "call", "free"):
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "call", "call", "free")
         for r, rank in enumerate(ranks):
             said = [line for line in "".join(rank.errors).splitlines() if "waiting for" in line and "#2 " in line]
             if r == speaker:
@@ -1524,11 +1518,7 @@ class Configuration(Failures):
         self.assert_within(record, record["begin_ns"], 1)
         job += [twin for twin in twins if twin is not latecomer]
         job.append(world.start(2, *commands))
-        for rank in job:
-            rank.expect("init", "DDL_OK")
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(job, "init", "call", "free")
 
     def test_duplicate_rank_once_the_job_runs(self):
         world = self.world(2)
@@ -1543,10 +1533,7 @@ class Configuration(Failures):
         self.assert_within(record, record["begin_ns"], 1)
         for rank in ranks:
             rank.go()
-        for rank in ranks:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "call", "free")
 
     def test_wrong_world_size_on_one_rank(self):
         world = self.world(3)
@@ -1580,9 +1567,7 @@ class Configuration(Failures):
                     self.assert_within(record, record["begin_ns"], 2.5)
             for rank in running:
                 rank.go()
-            for rank in running:
-                rank.expect("call", "DDL_OK")
-                rank.finish(0)
+            end_well(running, "call")
 
     def test_who_comes_just_after_the_failure_hears_of_it(self):
         """All were started together, and somebody is always the last."""
@@ -1732,10 +1717,7 @@ class Configuration(Failures):
         record = world.start(1, "init", DDL_IFACE="nosuch0").expect("init", "DDL_ENETWORK")
         self.assert_names(record, "DDL_IFACE", "nosuch0")
         ranks.append(world.start(2, "init", SMALL, "free"))
-        for rank in ranks:
-            for event in ("init", "call", "free"):
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "call", "free")
 
 
 class Lacking(Failures):
@@ -1947,10 +1929,7 @@ class Names(Failures):
         time.sleep(2 * bound(1))  # until it has found rank 0
         began = time.monotonic()
         ranks += [world.start(r, "init", SMALL, "free") for r in (1, 2)]
-        for rank in ranks:
-            for event in ("init", "call", "free"):
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "call", "free")
         self.assertLess(time.monotonic() - began, bound(5))
         self.has_given_up(hangs, 10)
 
@@ -2055,11 +2034,7 @@ class Strangers(Failures):
         ranks = [first, world.start(1, "init", LARGE, "free")]
         self.storm(ports, draw, 150)
         ranks.append(world.start(2, "init", LARGE, "free"))
-        for rank in ranks:
-            rank.expect("init", "DDL_OK")
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "call", "free")
 
     def test_during_operations(self):
         draw = random.Random(SEED + 1)
@@ -2088,9 +2063,7 @@ class Strangers(Failures):
             if bound(1) == 1 and earlier["rss_kib"] >= 0:
                 self.assertLess(later["rss_kib"] - earlier["rss_kib"], 2048, (earlier, later))
         self.together(ranks)
-        for rank in ranks:
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "free")
 
 
 class LifeCycle(Failures):
@@ -2116,10 +2089,8 @@ class LifeCycle(Failures):
         """Nothing of ours gets their numbers, which libuv would end the process for."""
         world = self.world(2)
         closing = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh"]  # stdout tells what happens
-        for rank in [world.start(r, "init", SMALL, "free", "init", SMALL, "free", prefix=closing) for r in range(2)]:
-            for event in ("init", "call", "free") * 2:
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        end_well([world.start(r, "init", SMALL, "free", "init", SMALL, "free", prefix=closing) for r in range(2)],
+                 *("init", "call", "free") * 2)
 
     def test_everything_is_given_back(self):
         world = self.world(4)
@@ -2244,10 +2215,7 @@ class LifeCycle(Failures):
                 poor.go()
                 poor.finish(0)
         second = world.start(1, "init", SMALL, "free")
-        for rank in (first, second):
-            for event in ("init", "call", "free"):
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        end_well((first, second), "init", "call", "free")
 
     def check_late_ones(self, nranks, late, **environment):
         """One after the other, long after the rest: none of them has missed anything."""

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from link import Link, refused  # noqa: E402
 from run_collectives import algorithms, rounds, settings_of
-from world import DEADLINE, Rank, World, bound, clean_environment, run_unless, wait_until
+from world import DEADLINE, Rank, World, bound, clean_environment, end_well, run_unless, wait_until
 
 LAUNCHER = ACTOR = COLLECTIVES = SIMULATOR = None
 PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
@@ -167,10 +167,7 @@ class Computing(OnHosts):
             ranks = [world.start(r, "init", "alltoall:50000:int32", "alltoall:50001:int32", "free", prefix=hosts.on(r // 2),
                                  MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT) for r in range(6)]
             self.addCleanup(world.__exit__)
-            for rank in ranks:
-                for event in ("init", "call", "call", "free"):
-                    rank.expect(event, "DDL_OK")
-                rank.finish(0)
+            end_well(ranks, "init", "call", "call", "free")
         self.at_once(meet, (self.hosts(3), "3"), (self.hosts(3), "auto"))
 
     def test_three_hosts_compute(self):
@@ -237,11 +234,7 @@ class Computing(OnHosts):
                 self.assertIn(word, record["text"])
             shutil.copy(homes[0] + "/.ddl/secret", homes[1] + "/.ddl/secret")
             second = self.rank(world, hosts, 1, 1, "init", "allreduce:1000:int32:sum", "free", HOME=homes[1])
-            for one in (first, second):
-                one.expect("init", "DDL_OK")
-                one.expect("call", "DDL_OK")
-                one.expect("free", "DDL_OK")
-                one.finish(0)
+            end_well((first, second), "init", "call", "free")
             self.assertTrue(any("turned away 10.77.0.2" in line for line in first.errors), first.story())
 
     @unittest.skipUnless(os.environ.get("DDL_TEST_TLS") == "1" and os.environ.get("DDL_TEST_NCCL") == "1", "built without TLS or NCCL")
@@ -263,11 +256,7 @@ class Computing(OnHosts):
                 world = World(ACTOR, 2)
                 ranks = [self.rank(world, hosts, h, h, "init", "allreduce:1000:int32:sum", "free", DDL_IFACE=choice)
                          for h in range(2)]
-                for one in ranks:
-                    one.expect("init", "DDL_OK")
-                    one.expect("call", "DDL_OK")
-                    one.expect("free", "DDL_OK")
-                    one.finish(0)
+                end_well(ranks, "init", "call", "free")
 
     def test_a_wrong_interface_lists_what_exists(self):
         hosts = self.hosts(2)
@@ -595,9 +584,7 @@ class Failing(OnHosts):
                 record = one.expect("call", "DDL_OK")
                 self.assertTrue(record["exact"])
                 self.assertGreater((record["end_ns"] - record["begin_ns"]) / 1e9, 6, record)
-            for one in ranks:
-                one.expect("free", "DDL_OK")
-                one.finish(0)
+            end_well(ranks, "free")
         made = [self.hosts(2), self.hosts(2)]
         for name in made[0].names + made[1].names:
             slow_down(name)

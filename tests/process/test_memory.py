@@ -6,7 +6,7 @@ import os
 import sys
 import unittest
 
-from world import World
+from world import World, end_well
 
 ACTOR = None
 LIMIT_KIB = 8 * 1024
@@ -27,9 +27,7 @@ class Memory(unittest.TestCase):
                     peaks += [int(line.split()[1]) for line in file if line.startswith("VmHWM:")]
             for rank in ranks:
                 rank.go()
-            for rank in ranks:
-                rank.expect("free", "DDL_OK")
-                rank.finish(0)
+            end_well(ranks, "free")
         if len(peaks) < len(ranks):
             self.skipTest("this system does not tell what was resident")
         print(f"resident at most: {min(peaks)} to {max(peaks)} KiB")

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from middle import CALLED, CALLER, MARK, SO_MARK, Middle, into_own_namespace
 from peer import CLIENT_BYTES, FINISH_BYTES, MESH, RANK_AT, SERVER_BYTES, STORE, read_exactly
-from world import DEADLINE, World, bound, run_unless
+from world import DEADLINE, World, bound, end_well, run_unless
 
 ACTOR = None
 SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
@@ -32,10 +32,7 @@ class Tests(unittest.TestCase):
         return world
 
     def computes(self, ranks):
-        for rank in ranks:
-            for event in ("init", "call", "call", "free"):
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "call", "call", "free")
 
     def took(self, record):
         return (record["end_ns"] - record["begin_ns"]) / 1e9

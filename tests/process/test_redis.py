@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import peer
 from relay import Relay
-from world import DEADLINE, World, bound, clean_environment, free_port, wait_until
+from world import DEADLINE, World, bound, clean_environment, end_well, free_port, wait_until
 
 LAUNCH = ALLREDUCE = ACTOR = MAKE_CERTIFICATES = None
 PASSWORD = "tr0ub4dor&3"
@@ -211,10 +211,7 @@ class Meeting(Tests):
         with tempfile.TemporaryDirectory() as folder:
             for url in (redis.url(), "file://" + folder):
                 ranks = self.world(nranks, url).start_all("init", "barrier", "exit:0")
-                for rank in ranks:
-                    rank.expect("init", "DDL_OK")
-                    rank.expect("call", "DDL_OK")
-                    rank.finish(0)
+                end_well(ranks, "init", "call")
             self.assertEqual((redis.keys(), os.listdir(folder)), (0, []))
 
     def test_what_keeps_rank_0_from_joining_is_told_to_who_waits(self):
@@ -370,10 +367,7 @@ class Meeting(Tests):
         larger.start(4, "init").expect("init", "DDL_ECONFIG", seconds=bound(5))
         for rank in ranks:
             rank.go()
-        for rank in ranks:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish()
+        end_well(ranks, "call", "free")
         self.assertEqual(redis.keys(), 0)
 
     def wait_for_keys(self, redis, count=4):
@@ -436,10 +430,7 @@ class Meeting(Tests):
     def meet_and_leave(self, rank0, *others):
         """All do; the seconds from when rank 0 came until the last had joined."""
         joined = [rank.expect("init", "DDL_OK") for rank in (rank0, *others)]
-        for rank in (rank0, *others):
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish()
+        end_well((rank0, *others), "call", "free")
         return (max(record["end_ns"] for record in joined) - joined[0]["begin_ns"]) / 1e9
 
     def ms_ago(self, redis, seconds):
@@ -512,10 +503,7 @@ class Meeting(Tests):
             rank.finish(None)
         for rank in others:
             rank.go()
-        for rank in others:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish()
+        end_well(others, "call", "free")
         self.assertEqual(redis.keys(), 0)
 
     def test_a_rank_0_that_cannot_take_part_leaves_the_place_to_one_that_is_stopped(self):
@@ -528,10 +516,7 @@ class Meeting(Tests):
         self.assertIn("DDL_TRANSPORT=pigeon", other.expect("init", "DDL_ECONFIG")["text"])
         ranks[0].process.send_signal(signal.SIGCONT)
         ranks.append(world.start(2, "init", "allreduce:1000:float32:sum", "free"))
-        for rank in ranks:
-            for event in "init", "call", "free":
-                rank.expect(event, "DDL_OK")
-            rank.finish()
+        end_well(ranks, "init", "call", "free")
 
     def test_whose_record_is_replaced_is_told(self):
         """By nonsense, or by what may be of another version: of the store it is an error, not of the protocol."""
@@ -565,10 +550,7 @@ class Meeting(Tests):
         self.assertIn("that one does not have the secret of this job", record["text"])
         for rank in ranks:
             rank.go()
-        for rank in ranks:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish()
+        end_well(ranks, "call", "free")
         self.assertEqual(redis.keys(), 0)
 
     def assert_other_job(self, other, secret, world):
@@ -774,10 +756,7 @@ class Breaking(Tests):
             begun = time.monotonic()
             for rank in ranks:
                 rank.go()
-            for rank in ranks:
-                for event in ("repeated", "call", "free"):
-                    rank.expect(event, "DDL_OK")
-                rank.finish(0)
+            end_well(ranks, "repeated", "call", "free")
             self.assertLess(time.monotonic() - begun, bound(3))
 
     def test_broken_connections_are_made_anew(self):
@@ -790,11 +769,7 @@ class Breaking(Tests):
                 redis.ask("CLIENT", "KILL", "TYPE", kind)
             time.sleep(0.05)
         ranks.append(world.start(3, "init", "allreduce:1000:float32:sum", "free"))
-        for rank in ranks:
-            rank.expect("init", "DDL_OK")
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish()
+        end_well(ranks, "init", "call", "free")
         self.assertEqual(redis.keys(), 0)
 
     def test_a_server_that_was_away_for_a_moment_has_killed_nobody(self):
@@ -809,11 +784,7 @@ class Breaking(Tests):
         redis.start()
         time.sleep(1)
         ranks.append(world.start(3, *commands))
-        for rank in ranks:
-            rank.expect("init", "DDL_OK")
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish()
+        end_well(ranks, "init", "call", "free")
 
     def test_a_server_that_loads_its_data_is_waited_for(self):
         """Also where it says so in the middle of what is asked: it says yes to the beginning of a transaction."""
@@ -822,11 +793,7 @@ class Breaking(Tests):
                 redis = self.redis()
                 relay = Relay(redis.port)
                 relay.loading = key
-                for rank in self.world(2, f"redis://127.0.0.1:{relay.port}").start_all("init", "barrier", "free"):
-                    rank.expect("init", "DDL_OK")
-                    rank.expect("call", "DDL_OK")
-                    rank.expect("free", "DDL_OK")
-                    rank.finish()
+                end_well(self.world(2, f"redis://127.0.0.1:{relay.port}").start_all("init", "barrier", "free"), "init", "call", "free")
                 self.assertIsNone(relay.loading)
                 self.assertEqual(redis.keys(), 0)
 
@@ -860,10 +827,7 @@ class Tls(Tests):
         self.assert_computes(good.tls_url("127.0.0.1"), DDL_REDIS_CACERT=ca)
         self.assert_computes(strict.tls_url(cacert=ca, cert=path("client.pem"), key=path("client.key")))
         ranks = self.world(3, good.tls_url(cacert=ca)).start_all("init", "barrier", "exit:0")
-        for rank in ranks:
-            rank.expect("init", "DDL_OK")
-            rank.expect("call", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "call")
         self.assertEqual(good.keys() + strict.keys(), 0)
         where = lambda redis: f"127.0.0.1:{redis.tls_port}"
         self.at_once(

@@ -21,8 +21,8 @@ import unittest
 
 import peer
 from peer import MAGIC
-from world import (DEADLINE, FolderTest, Rank, World, bound, clean_environment, connect, finish_thousands, free_port,
-                   listening_ports, wait_until)
+from world import (DEADLINE, FolderTest, Rank, World, bound, clean_environment, connect, end_well, finish_thousands,
+                   free_port, listening_ports, wait_until)
 
 LAUNCHER = ACTOR = None
 PORTABLE = os.environ.get("DDL_TEST_PORTABLE") == "1"
@@ -47,11 +47,7 @@ class Security(FolderTest):
         return launched
 
     def all_join(self, ranks):
-        for rank in ranks:
-            rank.expect("init", "DDL_OK")
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "call", "free")
 
     def until_both(self, event, launched):
         """Two ranks of a launcher have come so far, and nothing has failed; one may be ahead of the other."""
@@ -213,10 +209,7 @@ class Joining(Security):
                      seconds=1)
         for rank in ranks:
             rank.go()
-        for rank in ranks:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "call", "free")
 
 
 class Strangers(Security):
@@ -317,10 +310,7 @@ class Strangers(Security):
                 self.expect_nothing_more(stranger)
         for rank in ranks:
             rank.go()
-        for rank in ranks:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "call", "free")
         carrier.join(DEADLINE)
         proxy.close()
         # The next run on that port has the same secret, and another id.
@@ -428,9 +418,7 @@ class Files(Security):
                     os.chown(place, 12345, 12345)
                 for rank in ranks:
                     rank.go()
-                for rank in ranks:
-                    rank.expect("free", "DDL_OK")
-                    rank.finish()
+                end_well(ranks, "free")
                 self.assertEqual(os.listdir(f"{place}/{run}/key"), ["precious"])
 
     def test_what_is_no_meeting_record_is_replaced_whoever_comes_first(self):
@@ -585,9 +573,7 @@ class Hiding(Security):
                     self.assertEqual(found, [], rank.name)
         for rank in ranks:
             rank.go()
-        for rank in ranks:
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "free")
         warnings = [[line for line in rank.errors if "DDL_SECRET was in the environment" in line] for rank in ranks]
         self.assertEqual([len(lines) for lines in warnings], [1, 0])
         # And it counts: another one is refused.
@@ -765,10 +751,7 @@ class Launched(Security):
         self.assertRegex(record["text"], "one --rdzv_id")
         stranger.finish(0)
         second = node(1, "red")
-        for member in (first, second):
-            for event in ("init", "call", "free"):
-                member.expect(event, "DDL_OK")
-            member.finish(0)
+        end_well((first, second), "init", "call", "free")
 
     def test_who_reads_the_secret_by_himself_puts_the_jobs_name_behind_it(self):
         """As behind a program that closes what it has inherited, and says where the secret is instead."""
@@ -780,10 +763,7 @@ class Launched(Security):
                              "--rdzv_id", "a-job-with-a-name-as-long-as-those-of-clusters", "--secret_file", self.path("given"),
                              "--no-prefix", *command)
                  for rank, command in ((0, [ACTOR, "init", CALL, "free"]), (1, [sys.executable, "-S", "-c", closes]))]
-        for member in ranks:
-            for event in ("init", "call", "free"):
-                member.expect(event, "DDL_OK")
-            member.finish(0)
+        end_well(ranks, "init", "call", "free")
 
     def carry(self, said):
         """Run the line of node 0 where the home directory is another, with a network that is none."""

@@ -18,7 +18,7 @@ import tempfile
 import time
 import unittest
 
-from world import DEADLINE, Unexpected, World, bound, may_mount, mount_apart, run_unless, wait_until
+from world import DEADLINE, Unexpected, World, bound, end_well, may_mount, mount_apart, run_unless, wait_until
 
 ACTOR = None
 CALL = "allreduce:1000:int32:sum"
@@ -148,9 +148,7 @@ class Shared(Tests):
             rank.go()
         for rank in ranks:
             rank.expect("call", "DDL_OK")
-        for rank in ranks:
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "free")
         self.assert_nothing_is_left()
 
     def test_what_a_dead_host_left_holds_nobody_up(self):
@@ -163,10 +161,7 @@ class Shared(Tests):
         ranks = [self.start(job, r, 1, "init", CALL, "free") for r in (1, 0)]
         self.told(ranks[1].expect("init"), "DDL_OK", 0, 2)
         ranks[0].expect("init", "DDL_OK")
-        for rank in ranks:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "call", "free")
         self.assert_nothing_is_left()
 
 
@@ -192,10 +187,7 @@ class Slow(Tests):
         for _ in range(5):
             world = self.job(2)
             ranks = [self.start(world, r, r, "init", CALL, "free") for r in range(2)]
-            for rank in ranks:
-                for event in ("init", "call", "free"):
-                    rank.expect(event, "DDL_OK")
-                rank.finish(0)
+            end_well(ranks, "init", "call", "free")
             if not self.left():
                 return
             for name in os.listdir(self.served + "/shared"):
@@ -301,9 +293,7 @@ class Hanging(Tests):
         self.mounts[0].signal(signal.SIGCONT)
         for rank in ranks:
             self.told(rank.expect("init"), "DDL_OK", 3, 6)
-        for rank in ranks:
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "free")
 
     def test_a_job_computes_on_and_ends_and_gives_up_what_it_held(self):
         world = self.job(2)
@@ -325,10 +315,7 @@ class Hanging(Tests):
         time.sleep(0.5)
         for rank in ranks:
             rank.go()
-        for rank in ranks:
-            for event in ("init", "call", "free"):
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "call", "free")
         self.assert_nothing_is_left()
 
     def test_a_mount_that_breaks_is_told_at_once(self):

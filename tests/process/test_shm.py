@@ -15,8 +15,8 @@ import unittest
 
 import peer
 import test_hosts
-from world import (DEADLINE, Rank, World, bound, clean_environment, cpu_seconds, on_two_cpus, read_link, times_asleep,
-                   wait_until)
+from world import (DEADLINE, Rank, World, bound, clean_environment, cpu_seconds, end_well, on_two_cpus, read_link,
+                   times_asleep, wait_until)
 
 ACTOR = None
 SMALL = "allreduce:16:float32:sum"
@@ -71,9 +71,7 @@ class Host(unittest.TestCase):
     def finish(self, ranks):
         for rank in ranks:
             rank.go()
-        for rank in ranks:
-            rank.expect("free", "DDL_OK")
-            rank.finish()
+        end_well(ranks, "free")
 
     def wait_until_stopped(self, rank):
         stat = pathlib.Path(f"/proc/{rank.pid}/stat")
@@ -338,11 +336,7 @@ class SharedMemory(Host):
         self.assertIn("=roster", said)
         self.assertEqual({name for name in said if "meshed" in name}, set())
         os.kill(ranks[0].pid, signal.SIGCONT)
-        for rank in ranks:
-            rank.expect("init", "DDL_OK")
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish()
+        end_well(ranks, "init", "call", "free")
 
     @unittest.skipUnless("DDL_TEST_STOPPING" in os.environ, "no program to be preloaded in this build")
     def test_an_usher_that_ends_is_named_at_once(self):
@@ -512,9 +506,7 @@ class SharedMemory(Host):
             least = min(resident_bytes(rank.pid) for rank in ranks)
             for rank in ranks:
                 rank.go()
-            for rank in ranks:
-                rank.expect("free", "DDL_OK")
-                rank.finish()
+            end_well(ranks, "free")
             return least
 
         if len(os.sched_getaffinity(0)) < 2:

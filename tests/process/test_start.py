@@ -22,8 +22,8 @@ import time
 import unittest
 
 import peer
-from world import (DEADLINE, FolderTest, World, bound, connect, cpu_seconds, finish_thousands, may_mount, mount_apart,
-                   wait_until)
+from world import (DEADLINE, FolderTest, World, bound, connect, cpu_seconds, end_well, finish_thousands, may_mount,
+                   mount_apart, wait_until)
 
 ACTOR = None
 CALL = "allreduce:1000:int32:sum"
@@ -44,10 +44,7 @@ class Tests(FolderTest):
         return world
 
     def computes(self, ranks):
-        for rank in ranks:
-            for event in ("init", "call", "free"):
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "call", "free")
 
     def told(self, record, status, seconds, *words):
         self.assertEqual((record["status"], record["code"]), (status, status), record)
@@ -264,11 +261,7 @@ class Disks(Tests):
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,ro", "tmpfs", "/dev/shm"], check=True, timeout=30)
         self.addCleanup(subprocess.run, ["umount", "/dev/shm"], check=True, timeout=30)
         ranks = self.world(2, DDL_TRANSPORT="shm").start_all("init", "3=allreduce:2000000:float32:sum", "free")
-        for rank in ranks:
-            rank.expect("init", "DDL_OK")
-            rank.expect("repeated", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "repeated", "free")
 
     def test_a_disk_that_cannot_be_written(self):
         place = self.disk()
@@ -407,10 +400,7 @@ class Places(Tests):
             record = ranks[1].expect("init", "DDL_OK")
             seconds.append((record["end_ns"] - record["begin_ns"]) / 1e9)
             ranks[0].expect("init", "DDL_OK")
-            for rank in ranks:
-                rank.expect("call", "DDL_OK")
-                rank.expect("free", "DDL_OK")
-                rank.finish(0)
+            end_well(ranks, "call", "free")
             self.assertIn(f"rank 0 replaces {self.shared}", "".join(ranks[1].errors))
             self.assertEqual(os.listdir(self.shared), [])
         self.assertLess(seconds[0], bound(2))
@@ -538,10 +528,7 @@ class Rogue(Tests):
                 self.say(stream, 99, 0)
                 self.assertEqual(peer.read_exactly(stream, 1), b"")
         ranks.append(world.start(1, "init", "free"))
-        for rank in ranks:
-            rank.expect("init", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish()
+        end_well(ranks, "init", "free")
         self.assertEqual("".join(ranks[0].errors).count("no message of kind 99"), 1, ranks[0].story())
 
     def test_every_rank_hears_what_it_sent(self):

@@ -19,7 +19,7 @@ import time
 import unittest
 
 import peer
-from world import DEADLINE, Unexpected, World, bound, listening_ports
+from world import DEADLINE, Unexpected, World, bound, end_well, listening_ports
 
 ACTOR = None
 SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
@@ -112,10 +112,7 @@ class Storms(unittest.TestCase):
         return sum(int(found.group(1) or 1) for found in told)
 
     def computes(self, ranks):
-        for rank in ranks:
-            for event in ("init", "call", "free"):
-                rank.expect(event, "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "init", "call", "free")
 
 
 class Scanners(Storms):
@@ -175,9 +172,7 @@ class Scanners(Storms):
             with socket.create_server(("127.0.0.1", 0), backlog=4096) as nobody:
                 elsewhere.append(measure_with(nobody.getsockname()[1]))
             here.append(measure_with(world.port))
-        for rank in ranks:
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "free")
         if LONG:  # the best of each: what else this machine does comes and goes
             print(f"{crowd.came} strangers: {min(here):.3f} s, elsewhere {min(elsewhere):.3f} s; medians "
                   f"{statistics.median(here):.3f} s, {statistics.median(elsewhere):.3f} s")
@@ -247,10 +242,7 @@ class Slow(Storms):
             rank.expect("ready")
         for rank in ranks:
             rank.go()
-        for rank in ranks:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "call", "free")
         self.assertGreater(self.turned_away(ranks[0], 2, time.monotonic() - started), self.CONNECTIONS // 4)
 
 
@@ -339,10 +331,7 @@ class Flood(Storms):
             ended.set()
             flood.join()
         ranks[0].expect("init", "DDL_OK")
-        for rank in ranks:
-            rank.expect("call", "DDL_OK")
-            rank.expect("free", "DDL_OK")
-            rank.finish(0)
+        end_well(ranks, "call", "free")
 
     def keep_coming(self, port, said, ended, came):
         strangers = []

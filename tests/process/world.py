@@ -301,6 +301,14 @@ class World:
             rank.close()
 
 
+def end_well(ranks, *events):
+    """Each tells of these events, all of which went well, and ends."""
+    for rank in ranks:
+        for event in events:
+            rank.expect(event, "DDL_OK")
+        rank.finish()
+
+
 def finish_thousands(test, ranks):
     """Ranks that were started with "line", a thousand calls, "line", as many, "free", and let go once: all of it is
     exact, and they go."""
