@@ -305,6 +305,13 @@ void assert_arrived(const message *m)
             fail_msg("message %d: byte %zu of %zu is wrong", (int)m->xfer.key.sequence, i, m->xfer.bytes);
 }
 
+void deliver(side pair[2], const message *out, const message *in)
+{
+    drive_until(pair, &in->done);
+    drive_until(pair, &out->done);
+    assert_arrived(in);
+}
+
 ddl_frame frame_of(ddl_frame_type type, uint64_t sequence, uint32_t bytes)
 {
     return (ddl_frame){ .type = (uint8_t)type, .bytes = bytes, .sequence = sequence, .signature = signature };

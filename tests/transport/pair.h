@@ -88,4 +88,7 @@ void post_send(side *from, message *m, uint64_t sequence, size_t bytes, size_t f
 void post_recv(side *to, message *m, uint64_t sequence, size_t bytes, size_t first_part);
 void assert_arrived(const message *m);
 
+/* Drive both sides until a message has left the one and arrived at the other, as it was. */
+void deliver(side pair[2], const message *out, const message *in);
+
 #endif

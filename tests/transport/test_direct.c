@@ -671,9 +671,7 @@ static void a_cancelled_message_that_is_due_moves_nothing(void **state)
     prepare_at(&in, 0, 2, to, MIB, false);
     post(&pair[1], &in, false);
     post(&pair[0], &out, true);
-    drive_until(pair, &in.done);
-    drive_until(pair, &out.done);
-    assert_arrived(&in);
+    deliver(pair, &out, &in);
     free(to);
     close_pair(pair);
 }

@@ -58,9 +58,7 @@ static void messages_arrive_whichever_end_comes_first(void **state)
             drive(pair, 20);
             post_recv(&pair[1], &in, 1, cases[i].bytes, cases[i].recv_first_part);
         }
-        drive_until(pair, &in.done);
-        drive_until(pair, &out.done);
-        assert_arrived(&in);
+        deliver(pair, &out, &in);
         assert_true(pair[1].heard > 0);
         free(out.data);
         free(in.data);
@@ -211,9 +209,7 @@ static void senders_that_run_ahead_are_neither_lost_nor_unbounded(void **state)
     for (int i = MESSAGES - 1; i >= 0; i--)
         post_recv(&pair[1], &in[i], (uint64_t)i + 1, BYTES, BYTES);
     for (int i = 0; i < MESSAGES; i++) {
-        drive_until(pair, &in[i].done);
-        drive_until(pair, &out[i].done);
-        assert_arrived(&in[i]);
+        deliver(pair, &out[i], &in[i]);
         free(in[i].data);
         free(out[i].data);
     }
@@ -352,9 +348,7 @@ static void frames_that_leave_in_parts_arrive_whole(void **state)
         post_send(&pair[0], &sent[i], (uint64_t)i + 1, bytes, bytes / 2);
     }
     for (int i = 0; i < MESSAGES; i++) {
-        drive_until(pair, &received[i].done);
-        drive_until(pair, &sent[i].done);
-        assert_arrived(&received[i]);
+        deliver(pair, &sent[i], &received[i]);
         free(sent[i].data);
         free(received[i].data);
     }
@@ -432,9 +426,7 @@ static void cancelled_eager_messages_give_their_budget_back(void **state)
         transport->ops->cancel(transport, &queued[i].xfer);
         free(queued[i].data);
     }
-    drive_until(pair, &bulk.done);
-    drive_until(pair, &landing.done);
-    assert_arrived(&landing);
+    deliver(pair, &bulk, &landing);
     for (int i = 0; i < FILL;
          i++) { /* nobody has asked for them: without budget they would wait for a grant */
         post_send(&pair[0], &later[i], (uint64_t)i + 1000, 2048, 2048);
@@ -809,9 +801,7 @@ static void early_frames_of_many_operations_are_told_apart(void **state)
         assert_int_equal(visited, 0);
     }
     for (int i = 0; i < OPERATIONS; i++) {
-        drive_until(pair, &in[i].done);
-        drive_until(pair, &out[i].done);
-        assert_arrived(&in[i]);
+        deliver(pair, &out[i], &in[i]);
         free(out[i].data);
         free(in[i].data);
     }

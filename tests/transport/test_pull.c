@@ -282,9 +282,7 @@ static void heaps_come_first(void **state)
         free(there->data);
         there->data = there->xfer.part[0].data = block;
         post_both(pair, &out, &in, (turn)(i % ORDERS));
-        drive_until(pair, &in.done);
-        drive_until(pair, &out.done);
-        assert_arrived(&in);
+        deliver(pair, &out, &in);
         assert_true(in_lane(pair) < SMALL);
         free(of_sender ? in.data : out.data);
         close_pair(pair);

@@ -41,9 +41,7 @@ static void every_connection_carries_stripes(void **state)
         assert_int_equal(ioctl(streams[1][i], FIONREAD, &there), 0);
         assert_true(there > STRIPE);
     }
-    drive_until(pair, &in.done);
-    drive_until(pair, &out.done);
-    assert_arrived(&in);
+    deliver(pair, &out, &in);
     free(in.data);
     free(out.data);
     close_pair(pair);
@@ -111,9 +109,7 @@ static void a_message_cancelled_half_way_leaves_the_connections_usable(void **st
     memset(out.data, 0x55, BYTES);
     post_recv(&pair[1], &next_in, 2, BYTES, BYTES / 2);
     post_send(&pair[0], &next_out, 2, BYTES, BYTES / 3);
-    drive_until(pair, &next_in.done);
-    drive_until(pair, &next_out.done);
-    assert_arrived(&next_in);
+    deliver(pair, &next_out, &next_in);
     assert_false(in.done);
     for (size_t i = 0; i < BYTES; i++)
         if (in.data[i] != pattern(1, i) && in.data[i] != 0xee)
@@ -668,9 +664,7 @@ static void one_connection_carries_what_is_large_at_first(void **state)
         assert_int_equal(ioctl(streams[1][i], FIONREAD, &there), 0);
         assert_int_equal(there, 0);
     }
-    drive_until(pair, &in.done);
-    drive_until(pair, &out.done);
-    assert_arrived(&in);
+    deliver(pair, &out, &in);
     free(in.data);
     free(out.data);
     close_pair(pair);
@@ -842,9 +836,7 @@ static void a_sender_has_as_many_as_both_ends_listen_to(void **state)
     assert_int_equal(climb_of(&pair[0], 1)->most, 4);
     assert_int_equal(climb_of(&pair[1], 0)->most, 4);
     send_over(pair, 2, &out, &in, 1);
-    drive_until(pair, &in.done);
-    drive_until(pair, &out.done);
-    assert_arrived(&in);
+    deliver(pair, &out, &in);
     free(in.data);
     free(out.data);
     shutdown(streams[0][3], SHUT_RDWR);
@@ -931,9 +923,7 @@ static void all_goes_on_where_they_cannot_be_watched(void **state)
         ddl_engine_progress(pair[1].engine);
         ddl_engine_progress(pair[0].engine);
         post_send(&pair[0], &out, 1, 4 * STRIPE, 4 * STRIPE);
-        drive_until(pair, &in.done);
-        drive_until(pair, &out.done);
-        assert_arrived(&in);
+        deliver(pair, &out, &in);
         free(in.data);
         free(out.data);
         assert_int_equal(pair[0].lost + pair[1].lost, 0);
