@@ -16,7 +16,7 @@ import unittest
 import test_failures
 from test_communicators import CASES, Communicators
 from test_failures import SMALL, Strangers
-from world import bound, end_well, listening_ports
+from world import await_rest, bound, end_well, listening_ports
 
 NRANKS = 9
 QUICK = "2s"
@@ -185,7 +185,7 @@ class Failing(Connecting):
         """Rank 4, before it has met any; 1 and 7 are not connected to it, and see others end."""
         world = self.world()
         ranks = [world.start(r, "init", **({"DDL_FAILPOINTS": "api.met"} if r == 4 else {})) for r in range(NRANKS)]
-        time.sleep(3)  # of the 5 s that it rests there
+        await_rest(ranks)  # rank 4 for 5 s
         ranks[4].kill()
         named = {}
         for r, rank in enumerate(ranks):

@@ -21,7 +21,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from relay import Relay
-from world import DEADLINE, World, alive, bound, end_well, listening_ports, on_two_cpus, terminate, wait_until
+from world import DEADLINE, World, alive, await_rest, bound, end_well, listening_ports, on_two_cpus, terminate, wait_until
 
 ACTOR = None
 SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
@@ -1267,9 +1267,7 @@ class Configuration(Failures):
         """Who gives up finds out who is missing in a few questions, not one for each rank."""
         world = self.world(200, DDL_CONNECT="lazy")
         world.start(0, "init", DDL_START_TIMEOUT="60s")
-        while not listening_ports(world.ranks[0].pid):
-            self.assertTrue(alive(world.ranks[0].pid), world.ranks[0].story())
-            time.sleep(0.005)
+        world.ranks[0].await_ports()
         relay = Relay(world.port, 0.05)
         self.addCleanup(relay.cut)
         record = world.start(1, "init", DDL_START_TIMEOUT="3s", MASTER_PORT=relay.port).expect("init", "DDL_ETIMEDOUT")
@@ -1436,7 +1434,7 @@ class Configuration(Failures):
         world = self.world(8)
         ranks = [world.start(r, "init", **({"DDL_START_TIMEOUT": "3s"} if r else {})) for r in range(3)]
         self.await_connections(world.port, 2)
-        time.sleep(0.5)  # for them to join
+        await_rest(ranks)  # they have joined
         os.kill(ranks[0].pid, signal.SIGSTOP)
         for rank in ranks[1:]:
             record = rank.expect("init", "DDL_ETIMEDOUT")

@@ -15,7 +15,7 @@ import unittest
 
 import peer
 import test_hosts
-from world import (DEADLINE, Rank, World, bound, clean_environment, cpu_seconds, end_well, on_two_cpus, read_link,
+from world import (DEADLINE, Rank, World, bound, clean_environment, cpu_seconds, end_well, on_two_cpus, read_link, states,
                    times_asleep, wait_until)
 
 ACTOR = None
@@ -74,8 +74,7 @@ class Host(unittest.TestCase):
         end_well(ranks, "free")
 
     def wait_until_stopped(self, rank):
-        stat = pathlib.Path(f"/proc/{rank.pid}/stat")
-        wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T", bound(20), rank.story)
+        wait_until(lambda: states(rank.pid) == {"T"}, bound(20), rank.story)
 
 
 class SharedMemory(Host):

@@ -46,6 +46,12 @@ def cpu_seconds(pid):
     return total / 1e9
 
 
+def states(pid):
+    """Those that its threads are in, by the system's letters."""
+    return {pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text().rsplit(")", 1)[1].split()[0]
+            for thread in os.listdir(f"/proc/{pid}/task")}
+
+
 def times_asleep(pid):
     """How often its threads have gone to sleep so far."""
     total = 0
@@ -53,6 +59,22 @@ def times_asleep(pid):
         with open(f"/proc/{pid}/task/{thread}/status") as file:
             total += int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", file.read(), re.M).group(1))
     return total
+
+
+def await_rest(ranks):
+    """Wait until these have come as far as they can: all of their threads sleep, and none has woken up in 0.1 s. Not for
+    ranks that look at something again and again, as at files, or for a rank 0 that is not there."""
+    def looks():
+        return [(times_asleep(rank.pid), states(rank.pid)) for rank in ranks if rank.process.poll() is None]
+
+    def rest():
+        try:
+            before = looks()
+            time.sleep(0.1)
+            return looks() == before and all(state == {"S"} for _, state in before)
+        except OSError:  # a thread has just ended
+            return False
+    wait_until(rest, DEADLINE, lambda: "; ".join(f"{rank.name} rests; {rank.story()}" for rank in ranks))
 
 
 @contextlib.contextmanager
