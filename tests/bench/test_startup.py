@@ -9,11 +9,14 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "process"))
+
+from world import connect, free_port  # noqa: E402
 
 BENCH = pathlib.Path(__file__).parent.parent.parent / "bench"
 BUILD = sys.argv.pop(1)
@@ -50,18 +53,12 @@ def allowed(tcp):
 
 class Startup(unittest.TestCase):
     def redis(self):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
+        port = free_port()
         server = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""],
                                   stdout=subprocess.DEVNULL)
         self.addCleanup(lambda: (server.kill(), server.wait()))
-        for _ in range(1000):
-            with socket.socket() as client:
-                if client.connect_ex(("127.0.0.1", port)) == 0:
-                    return f"redis://127.0.0.1:{port}"
-            time.sleep(0.01)
-        self.fail("the Redis server does not answer")
+        connect(port).close()  # it answers
+        return f"redis://127.0.0.1:{port}"
 
     @unittest.skipUnless(shutil.which("redis-server"), "no redis-server here")
     def test_redis_and_tls_take_little_more(self):
