@@ -1,5 +1,5 @@
-/* Arguments: what makes no sense is refused and changes nothing; in a world of one every collective is the
- * identity. */
+/* test_arguments.c - a world of one: what makes no sense is refused and changes nothing, every collective is
+ * the identity, and what there is beside the calls on data. */
 #include "../conformance/call.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* test_config.c - what follows from settings that nobody has made. */
+/* test_config.c - what a rank's options and variables come to, and where nobody has set any; what is refused.
+ */
 #include "api/config.h"
 
 #include <limits.h>

@@ -1,5 +1,5 @@
-/* What an exit leaves of the library. Here nobody calls it before fork(), so that a child's handlers for the
- * exit that are registered before ddl_init run after the library's own. */
+/* test_exit.c - what an exit leaves of the library. Here nobody calls it before fork(), so that a child's
+ * handlers for the exit that are registered before ddl_init run after the library's own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* test_base.c - sizes, copies, processors, lists, bytes, errors, names, spellings, times and log lines. */
+/* test_base.c - sizes, copies, outlets, processors, lists, tables, bytes, errors, names, spellings, times,
+ * log lines and failpoints. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

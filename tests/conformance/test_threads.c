@@ -1,6 +1,6 @@
 /*
- * Threads as ranks: worlds that meet at a mem:// store inside one process. The same random cases as over
- * processes, where the thread sanitizer can see every rank at once.
+ * test_threads.c - threads as ranks: worlds that meet at a mem:// store inside one process. The same random
+ * cases as over processes, where the thread sanitizer can see every rank at once.
  */
 #include "../support/now.h"
 #include "cases.h"

@@ -2,8 +2,7 @@
  * nccl_rank - a rank with buffers on a GPU of its own, for tests of what goes to NCCL: nccl_rank DRIVER WHAT
  *
  * Tells in lines of JSON how its calls ended, whether their results were exact, and the time since the line
- * before. WHAT is a row of the
- * table below.
+ * before. WHAT is a row of the table below.
  */
 #define _GNU_SOURCE /* CPU_SET */
 #include "../conformance/gpu_memory.h"

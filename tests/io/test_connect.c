@@ -1,4 +1,4 @@
-/* test_connect.c - of several addresses, the one that answers. */
+/* test_connect.c - of several addresses, the one that answers; of a range of ports, one that is free. */
 #include "io/connect.h"
 
 #include "io/socket.h"

@@ -1,4 +1,4 @@
-/* test_crypto.c - the vectors of RFC 4231 and RFC 5869. */
+/* test_crypto.c - the vectors of RFC 4231 and RFC 5869; secrets are compared whole, and cleared. */
 #include "io/crypto.h"
 
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-"""What a machine can lack when a job starts: descriptors, room on a disk, a library of the same version.
+"""What a machine can lack when a job starts (descriptors, room on a disk, locks that others see), and who else may be at
+its place: ranks of other versions, and one that says what no rank says.
 
     test_start.py ACTOR [CLASS[.TEST]...] [-v]
 

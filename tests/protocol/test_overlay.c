@@ -1,4 +1,5 @@
-/* Who is connected from the start where others connect late, and what is passed on along these pairs. */
+/* test_overlay.c - who is connected from the start where others connect late, and what is passed on along
+ * these pairs. */
 #include "protocol/overlay.h"
 #include "protocol/sightings.h"
 

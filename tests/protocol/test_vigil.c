@@ -112,7 +112,7 @@ static void it_answers(ddl_signs *signs, int ms)
     signs->awaits_acks = ms % 1000 == 500;
 }
 
-static void verdicts(void **state)
+static void each_kind_of_silence_has_its_verdict(void **state)
 {
     static const struct {
         void (*change)(ddl_signs *signs, int ms);
@@ -263,7 +263,7 @@ static void the_limits_may_be_the_other_way_round(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(verdicts),
+        cmocka_unit_test(each_kind_of_silence_has_its_verdict),
         cmocka_unit_test(there_are_several_pings_in_the_shorter_limit),
         cmocka_unit_test(who_is_sending_is_not_pinged),
         cmocka_unit_test(pings_that_are_taken_are_no_signs),

@@ -1,4 +1,5 @@
-/* test_secret.c - one secret for all who make it at the same time. */
+/* test_secret.c - one secret for all who make it at the same time, and none out of files that others may have
+ * made. */
 #define _GNU_SOURCE
 #include "base/failpoint.h"
 #include "io/host.h"

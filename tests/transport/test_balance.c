@@ -1,4 +1,5 @@
-/* test_balance.c - which of several ranks moves, and where to. */
+/* test_balance.c - which of several ranks moves, and where to; and how a thread does, which is not bound by
+ * it. */
 #include "base/clock.h"
 #include "io/host.h"
 #include "transport/balance.h"
