@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "../support/eventually.h"
 #include "base/aside.h"
 #include "base/bytes.h"
 #include "base/failpoint.h"
@@ -92,9 +93,7 @@ static void what_does_not_is_given_up_and_releases_itself(void **state)
     assert_non_null(strstr(error.text, "work has not returned for 0."));
     assert_int_equal(atomic_load(&nreleased), 0);
     assert_int_equal(write(gate[1], "", 1), 1);
-    for (const ddl_deadline end = ddl_deadline_in_ms(PATIENCE_MS);
-         atomic_load(&nreleased) == 0 && !ddl_deadline_passed(end);)
-        usleep(1000);
+    EVENTUALLY(atomic_load(&nreleased) != 0);
     assert_int_equal(atomic_load(&nreleased), 1);
 }
 

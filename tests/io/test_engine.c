@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "../support/eventually.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/thread.h"
@@ -785,9 +786,7 @@ static void nothing_is_swept_before_it_is_opened(void **state)
     assert_int_equal(atomic_load(&b.sweeps), 0);
     assert_true(ddl_engine_enter(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
     ddl_engine_leave(b.engine);
-    for (int i = 0; i < PATIENCE_MS && atomic_load(&b.sweeps) == 0; i++)
-        usleep(1000);
-    assert_true(atomic_load(&b.sweeps) > 0);
+    EVENTUALLY(atomic_load(&b.sweeps) > 0);
     assert_true(ddl_engine_destroy(b.engine, ddl_deadline_in_ms(PATIENCE_MS)));
 }
 

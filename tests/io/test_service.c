@@ -1,6 +1,7 @@
 /* test_service.c - the service loop, what it watches, lookups, sockets and facts about the host. */
 #include "io/service.h"
 
+#include "../support/eventually.h"
 #include "io/host.h"
 #include "io/resolve.h"
 #include "io/socket.h"
@@ -302,8 +303,7 @@ static void who_waits_for_a_stuck_thread_waits_no_longer_than_it_may(void **stat
     assert_false(ddl_service_is_lost(stall.service, NULL));
 
     assert_int_equal(pthread_create(&caller, NULL, call_what_is_stuck, &stall), 0);
-    while (!ddl_service_may_use(stall.service, &stall))
-        usleep(1000);
+    EVENTUALLY(ddl_service_may_use(stall.service, &stall));
     const int64_t start_ns = ddl_now_ns();
     assert_int_equal(
         ddl_service_call(stall.service, "a visit", visit, &seen, ddl_deadline_in_ms(60000), &error),

@@ -2,6 +2,7 @@
 #include "redis_server.h"
 #include "world.h"
 
+#include "../support/eventually.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -530,9 +531,7 @@ static void who_waited_is_let_in_once_there_are_descriptors_again(void **state)
     ddl_failpoint_arm("io.accept");
     start_all(ranks, 2);
     ddl_service *service = ranks[0].service; /* which outlives the start */
-    for (ddl_deadline until = ddl_deadline_in_ms(10000);
-         ddl_service_lack(service) == 0 && !ddl_deadline_passed(until);)
-        (void)poll(NULL, 0, 1);
+    EVENTUALLY(ddl_service_lack(service) != 0);
     assert_int_equal(ddl_service_lack(service), EMFILE);
     ddl_failpoint_arm(NULL);
     finish_all(ranks, 2);

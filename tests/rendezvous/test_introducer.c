@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "../support/eventually.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "io/local.h"
@@ -178,8 +179,7 @@ static void expect_all_connected(const struct host *host)
 static void expect_told(struct host *host)
 {
     char byte;
-    for (ddl_deadline until = soon(); atomic_load(&host->told) == 0 && !ddl_deadline_passed(until);)
-        (void)poll(NULL, 0, 1);
+    EVENTUALLY(atomic_load(&host->told) != 0);
     assert_int_equal(atomic_load(&host->told), 1);
     assert_int_equal(atomic_load(&host->left), -1);
     assert_int_equal(atomic_load(&host->denied), 0);
@@ -357,8 +357,7 @@ static void who_has_to_read_first_is_not_who_is_denied(void **state)
     }
     ddl_failpoint_arm("io.unix_deny");
     all_come(&host);
-    for (ddl_deadline until = soon(); atomic_load(&host.left) != 1 && !ddl_deadline_passed(until);)
-        (void)poll(NULL, 0, 1);
+    EVENTUALLY(atomic_load(&host.left) == 1);
     (void)poll(NULL, 0, 100);
     assert_int_equal(atomic_load(&host.left), 1);
     assert_int_equal(atomic_load(&host.denied), 0);
@@ -390,8 +389,7 @@ static void what_is_forbidden_in_the_middle_is_said(void **state)
     open_host(&host);
     ddl_failpoint_arm("io.unix_deny:4+");
     all_come(&host);
-    for (ddl_deadline until = soon(); atomic_load(&host.denied) == 0 && !ddl_deadline_passed(until);)
-        (void)poll(NULL, 0, 1);
+    EVENTUALLY(atomic_load(&host.denied) != 0);
     ddl_failpoint_arm(NULL);
     assert_int_equal(atomic_load(&host.denied), 4); /* the fourth guest */
     assert_int_equal(atomic_load(&host.told), 0);

@@ -6,6 +6,7 @@
  */
 #include "rendezvous/listener.h"
 
+#include "../support/eventually.h"
 #include "../support/folder.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -36,7 +37,7 @@
 #include <openssl/ssl.h>
 #endif
 
-enum { PATIENCE_MS = 20000, DESCRIPTORS = 400, GENERATOR = 5, KIB = 1024 };
+enum { DESCRIPTORS = 400, GENERATOR = 5, KIB = 1024 };
 
 /* In the places of libc's, for the library and for libuv too. */
 
@@ -62,13 +63,6 @@ int clock_gettime(clockid_t clock, struct timespec *now)
     *now = (struct timespec){ ms / 1000, ms % 1000 * 1000000 };
     return 0;
 }
-
-#define EVENTUALLY(condition)                                    \
-    do {                                                         \
-        for (int ms = 0; !(condition) && ms < PATIENCE_MS; ms++) \
-            usleep(1000);                                        \
-        assert_true(condition);                                  \
-    } while (0)
 
 /* ---- the door ---- */
 
@@ -709,8 +703,7 @@ static void the_log_has_a_line_in_ten_seconds(void **state)
     usleep(150000); /* it looks ten times a second */
     seen[1] = lines(reader, last);
     pass(&door, 200);
-    for (int ms = 0; (seen[2] = lines(reader, last)) == 0 && ms < PATIENCE_MS; ms++)
-        usleep(1000);
+    EVENTUALLY((seen[2] = lines(reader, last)) != 0);
     bool counts = strstr(last, "turned away 4 more, the last of them 127.0.0.1:") != NULL;
     for (int i = 0; i < 3; i++)
         (void)taken_of(&door, nonsense, sizeof nonsense, sizeof nonsense);
