@@ -239,10 +239,6 @@ int world_await_member(const struct world_rank *like, int observer, int rank)
     return member.port;
 }
 
-/*
- * Below those that the system gives out, so that no connection of another test gets it meanwhile, and below
- * those of tests/process/world.py.
- */
 /* Whether no other test that runs now is about to use this port; from now on none is, for as long as this one
  * has not taken as many more as are kept. As free_port in tests/process/world.py. */
 static bool claim_port(uint16_t port)
@@ -270,6 +266,10 @@ static bool claim_port(uint16_t port)
     return true;
 }
 
+/*
+ * Below those that the system gives out, so that no connection of another test gets it meanwhile, and below
+ * those of tests/process/world.py.
+ */
 int world_free_port(void)
 {
     enum { FIRST_PORT = 16384, LAST_PORT = 20479 };
