@@ -9,6 +9,8 @@
 #include "../io/idle_client.h"
 #include "pair.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -108,6 +110,26 @@ void make_streams(void)
         for (int rank = 0; rank < 2; rank++)
             streams[rank][i] = sockets[rank];
     }
+}
+
+void connect_over_tcp(const char *address, int unread, int sockets[2])
+{
+    struct sockaddr_in to = { .sin_family = AF_INET }, from = to;
+    socklen_t bytes = sizeof to;
+    assert_int_equal(inet_pton(AF_INET, address, &to.sin_addr), 1);
+    assert_int_equal(inet_pton(AF_INET, "127.0.0.1", &from.sin_addr), 1);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&to, sizeof to), 0);
+    if (unread > 0)
+        setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &unread, sizeof unread);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&to, &bytes), 0);
+    sockets[0] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(sockets[0], (struct sockaddr *)&from, sizeof from), 0);
+    assert_int_equal(connect(sockets[0], (struct sockaddr *)&to, sizeof to), 0);
+    sockets[1] = accept(listener, NULL, NULL);
+    assert_true(sockets[1] >= 0);
+    close(listener);
 }
 
 void widen(const side *me, int rank)

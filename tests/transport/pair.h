@@ -63,6 +63,10 @@ void open_pair(side pair[2], int sockets[2]);
 void close_side(side *me);
 void close_pair(side pair[2]);
 
+/* A TCP connection from 127.0.0.1 to this address of this machine. Who accepts has room for so many bytes
+ * that are not read, or some more; 0: for as many as is usual. */
+void connect_over_tcp(const char *address, int unread, int sockets[2]);
+
 /* Drive both sides until *flag; nothing for PATIENCE_MS fails. */
 void drive_until(side pair[2], const bool *flag);
 void drive(side pair[2], int turns);

@@ -13,7 +13,6 @@
 #include "io/socket.h"
 #include "pair.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -814,25 +813,6 @@ static void early_frames_of_many_operations_are_told_apart(void **state)
 
 #ifdef __linux__
 
-/* A connection from 127.0.0.1 to this address, with the congestion control that the system has set. */
-static void connect_over_tcp(const char *address, int sockets[2])
-{
-    struct sockaddr_in to = { .sin_family = AF_INET }, from = to;
-    socklen_t bytes = sizeof to;
-    assert_int_equal(inet_pton(AF_INET, address, &to.sin_addr), 1);
-    assert_int_equal(inet_pton(AF_INET, "127.0.0.1", &from.sin_addr), 1);
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(listener, (struct sockaddr *)&to, sizeof to), 0);
-    assert_int_equal(listen(listener, 1), 0);
-    assert_int_equal(getsockname(listener, (struct sockaddr *)&to, &bytes), 0);
-    sockets[0] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(sockets[0], (struct sockaddr *)&from, sizeof from), 0);
-    assert_int_equal(connect(sockets[0], (struct sockaddr *)&to, sizeof to), 0);
-    sockets[1] = accept(listener, NULL, NULL);
-    assert_true(sockets[1] >= 0);
-    close(listener);
-}
-
 static void paces_like(const char *expected, const int sockets[2])
 {
     for (int i = 0; i < 2; i++) {
@@ -864,12 +844,13 @@ static void nothing_is_paced_inside_a_host(void **state)
     (void)state;
     side pair[2];
     int sockets[2];
-    connect_over_tcp("127.0.0.2", sockets); /* other addresses are other hosts, where it is not ours to set */
+    /* Other addresses are other hosts, where it is not ours to set. */
+    connect_over_tcp("127.0.0.2", 0, sockets);
     const char *other = set_other_than_reno(sockets);
     open_sides(pair, sockets);
     paces_like(other, sockets);
     close_pair(pair);
-    connect_over_tcp("127.0.0.1", sockets);
+    connect_over_tcp("127.0.0.1", 0, sockets);
     (void)set_other_than_reno(sockets);
     open_sides(pair, sockets);
     paces_like("reno", sockets);

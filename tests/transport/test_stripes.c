@@ -11,8 +11,6 @@
 #include "pair.h"
 #include "transport/mesh_link.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,21 +147,7 @@ static void the_end_of_any_connection_is_the_end_of_the_link_on_both_sides(void 
         }
 }
 
-static void connect_over_tcp(int sockets[2])
-{
-    struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t bytes = sizeof to;
-    int listener = socket(AF_INET, SOCK_STREAM, 0), little = 4096;
-    assert_int_equal(bind(listener, (struct sockaddr *)&to, sizeof to), 0);
-    setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &little, sizeof little); /* of who accepts */
-    assert_int_equal(listen(listener, 1), 0);
-    assert_int_equal(getsockname(listener, (struct sockaddr *)&to, &bytes), 0);
-    sockets[0] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(sockets[0], (struct sockaddr *)&to, sizeof to), 0);
-    sockets[1] = accept(listener, NULL, NULL);
-    assert_true(sockets[1] >= 0);
-    close(listener);
-}
+enum { UNREAD = 4096 }; /* of a slow connection */
 
 /* Though a slow connection takes no more stripes, it takes the goodbye, behind what it has. */
 static void a_goodbye_leaves_also_where_the_network_is_slow(void **state)
@@ -176,7 +160,7 @@ static void a_goodbye_leaves_also_where_the_network_is_slow(void **state)
     memset(pair, 0, sizeof pair);
     nstreams = 1;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
-    connect_over_tcp(slow);
+    connect_over_tcp("127.0.0.1", UNREAD, slow);
     for (int rank = 0; rank < 2; rank++) {
         streams[rank][0] = slow[rank];
         assert_int_equal(ioctl(slow[rank], FIONBIO, &(int){ 1 }), 0);
@@ -581,7 +565,7 @@ static void a_connection_that_was_reset_is_told_as_that(void **state)
     uint8_t header[DDL_FRAME_BYTES];
     nstreams = 1;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
-    connect_over_tcp(stream);
+    connect_over_tcp("127.0.0.1", UNREAD, stream);
     assert_int_equal(ioctl(stream[0], FIONBIO, &(int){ 1 }), 0);
     streams[0][0] = stream[0];
     l.first = sockets[1];
