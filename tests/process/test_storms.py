@@ -106,7 +106,7 @@ class Storms(unittest.TestCase):
         """How many this rank says it turned away: the first at each door is told of, the others are counted, in a line
         in 10 s at most, and one at the end."""
         told = [re.search(r"turned away (?:(\d+) more, the last of them )?127\.0\.0\.1:\d+: ", line)
-                for line in rank.errors]
+                for line in rank.errors if not line.startswith("ddl: waiting for ")]  # for a rank, which takes long in slow builds
         self.assertTrue(all(told), rank.story())
         self.assertLessEqual(len(told), doors * (2 + seconds // 10), rank.story())
         return sum(int(found.group(1) or 1) for found in told)
