@@ -47,17 +47,18 @@ bool ddl_failure_init(ddl_comm *comm)
     const size_t nranks = (size_t)comm->nranks;
     comm->failure.told_by = ddl_alloc_array(nranks, sizeof *comm->failure.told_by);
     comm->failure.calls = ddl_alloc_array(nranks, sizeof *comm->failure.calls);
-    return comm->failure.told_by != NULL && comm->failure.calls != NULL;
+    comm->failure.denied_by = ddl_alloc_array(nranks, sizeof *comm->failure.denied_by);
+    return comm->failure.told_by != NULL && comm->failure.calls != NULL && comm->failure.denied_by != NULL;
 }
 
 void ddl_failure_fini(ddl_comm *comm)
 {
     ddl_free(comm->failure.told_by);
     ddl_free(comm->failure.calls);
+    ddl_free(comm->failure.denied_by);
 }
 
-/* With peer -1 all others. */
-static void tell_cause(ddl_comm *comm, int peer)
+void ddl_failure_tell_cause(ddl_comm *comm, int peer)
 {
     const ddl_notice *cause = &comm->failure.cause;
     ddl_frame frame = { .type = DDL_FRAME_ABORT,
@@ -119,7 +120,7 @@ static void tell_all(ddl_comm *comm, bool with_cause)
 {
     const ddl_notice *cause = &comm->failure.cause;
     if (with_cause)
-        tell_cause(comm, -1);
+        ddl_failure_tell_cause(comm, -1);
     if (!ddl_failure_is_of_calls(cause))
         return;
     const uint64_t sequence = cause->sequence;
@@ -193,6 +194,7 @@ static bool take(ddl_comm *comm, const ddl_notice *notice, ddl_failure_phase nex
     failure->is_late = false;
     failure->took_ns = ddl_now_ns();
     failure->cause = *notice;
+    ddl_failure_doubt_anew(comm);
     return true;
 }
 
@@ -250,7 +252,7 @@ void ddl_failure_raise(ddl_comm *comm, const ddl_notice *notice)
 void ddl_failure_met(ddl_comm *comm, int peer)
 {
     if (comm->failure.phase >= DDL_FAILURE_SETTLING)
-        tell_cause(comm, peer);
+        ddl_failure_tell_cause(comm, peer);
 }
 
 void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
@@ -262,6 +264,7 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
         sound.witness = -1;
     comm->failure.told_by[peer] = true;
     adopt(comm, &sound, is_by_others(comm, &sound));
+    ddl_failure_doubt_told(comm, peer, &sound);
     if (comm->failure.phase == DDL_FAILURE_HELD && sound.code == DDL_EMISMATCH)
         release(comm); /* as others know of it, it is their cause, whatever the loop has yet to tell here */
     if (peer == 0 && is_for_first(comm) && comm->failure.cause.is_final) {
@@ -356,13 +359,14 @@ static void settle(ddl_comm *comm)
     ddl_failure *failure = &comm->failure;
     if (ddl_failure_is_of_calls(&failure->cause) && !failure->cause.is_final)
         ddl_failure_find_lowest_pair(comm);
+    ddl_failure_doubt_end(comm);
     failure->phase = DDL_FAILURE_FINAL;
     comm->world->nbusy--;
     comm->pool->cause = failure->cause;
     if (failure->cause.code == DDL_EPEERLOST && failure->cause.witness == comm->rank)
         comm->pool->cause_os_errno = failure->os_errno;
     /* Once more, from every rank: who comes late may read any of them first, and then that it has left. */
-    tell_cause(comm, -1);
+    ddl_failure_tell_cause(comm, -1);
     ddl_mesh_flush(comm->mesh);
     /* A part that nobody is using has no news: the world tells. */
     const bool is_of_work = failure->cause.code == DDL_EMISMATCH || failure->cause.code == DDL_EPROTO;
@@ -429,6 +433,7 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
         return;
     if (ddl_failure_is_known(comm)) {
         ddl_lateness_explain(comm, now_ns);
+        ddl_failure_doubt_tick(comm);
         if (comm->failure.cause.code == DDL_EMISMATCH)
             ddl_failure_pay_news(comm);
         if (ddl_failure_is_of_calls(&comm->failure.cause))

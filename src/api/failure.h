@@ -92,7 +92,7 @@ void ddl_failure_knows(ddl_comm *comm, int peer, const ddl_frame *frame, ddl_vie
 
 /* ---- failure_gone.c: peers that are gone ---- */
 
-void ddl_failure_left(ddl_comm *comm);
+void ddl_failure_left(ddl_comm *comm, int peer);
 void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *error);
 /* Whether this request needs one that has left. */
 void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request);

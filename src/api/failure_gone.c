@@ -25,7 +25,7 @@ static void raise_lost(ddl_comm *comm, int peer, int os_errno, const char *how)
                  "%s %s:%u: %s; is its host down, or cut off from rank %d's?", who, member->address,
                  member->port, how, comm->rank);
     else
-        snprintf(notice.text, sizeof notice.text, "%s %s:%u: %s; look at the output of rank %d", who,
+        snprintf(notice.text, sizeof notice.text, "%s %s:%u: %s" DDL_FAILURE_LOOK_AT "%d", who,
                  member->address, member->port, how, peer);
     ddl_failure_raise(comm, &notice);
     const ddl_notice *cause = &comm->failure.cause;
@@ -36,6 +36,7 @@ static void raise_lost(ddl_comm *comm, int peer, int os_errno, const char *how)
 void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *error)
 {
     comm->ngone++;
+    ddl_failure_doubt_gone(comm, peer);
     if (comm->failure.told_by[peer])
         return;
     if (error != NULL && error->code == DDL_EPEERLOST) {
@@ -121,9 +122,10 @@ void ddl_failure_check_gone(ddl_comm *comm, const ddl_request *request)
     raise_lost(comm, gone, 0, is_inside ? LEFT_INSIDE : LEFT);
 }
 
-void ddl_failure_left(ddl_comm *comm)
+void ddl_failure_left(ddl_comm *comm, int peer)
 {
     comm->ngone++;
+    ddl_failure_doubt_gone(comm, peer);
     if (comm->board != NULL) /* or calls that need nothing of it would go on for as many as may be ahead */
         ddl_board_stay_near(comm->board);
     DDL_LIST_FOR_EACH (link, &comm->in_flight)

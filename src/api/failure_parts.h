@@ -30,10 +30,28 @@ static inline ddl_signature ddl_failure_common_part(const ddl_signature *signatu
     return common;
 }
 
+/* Of a rank that was lost; its number follows. Of one that others have not lost it is not said. */
+#define DDL_FAILURE_LOOK_AT "; look at the output of rank "
+
 /* ---- failure.c: the cause ---- */
 
 /* Raise what a board has shown, once the loop has been run. */
 void ddl_failure_hold(ddl_comm *comm, const ddl_notice *notice);
+
+/* With peer -1 all others are told. */
+void ddl_failure_tell_cause(ddl_comm *comm, int peer);
+
+/* ---- failure_doubt.c: whether who was lost by some was lost by all ---- */
+
+/* There is another cause. */
+void ddl_failure_doubt_anew(ddl_comm *comm);
+/* A peer has told this, which is the cause now, or was told before. */
+void ddl_failure_doubt_told(ddl_comm *comm, int peer, const ddl_notice *notice);
+/* This rank has lost peer, too. */
+void ddl_failure_doubt_gone(ddl_comm *comm, int peer);
+void ddl_failure_doubt_tick(ddl_comm *comm);
+/* The cause is to be final: it says so where only a connection broke. */
+void ddl_failure_doubt_end(ddl_comm *comm);
 
 /* ---- failure_own.c: calls of this rank ---- */
 

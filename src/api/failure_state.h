@@ -36,8 +36,14 @@ typedef struct ddl_failure {
     bool is_late;              /* to settle, and was when the loop had been run so often: */
     unsigned late_loops;
     ddl_notice cause;
-    int os_errno;         /* of a cause that this rank has seen: what the system said, or 0 */
-    bool *told_by;        /* of each rank: it has said that it failed; its leaving is no news */
+    int os_errno;  /* of a cause that this rank has seen: what the system said, or 0 */
+    bool *told_by; /* of each rank: it has said that it failed; its leaving is no news */
+    /* Of a cause that a rank was lost: who has not lost it, and how many these are (failure_doubt.c); and
+     * that this rank is to say whether it has, once the engine's loop has been run more often than: */
+    bool *denied_by;
+    int ndenials;
+    bool is_doubted;
+    unsigned doubted_loops;
     ddl_told_call *calls; /* of each rank: the last one */
     /* Of what operations wait behind, as not all have come to it: which one, and when others are told
      * (again) that this rank was in it. */

@@ -378,7 +378,7 @@ static void forgo_unmade(ddl_comm *comm)
 static void leave_behind(ddl_comm *made, int place)
 {
     ddl_error ignored;
-    ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = place, .witness = made->rank };
+    ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = place, .witness = place };
     write_missed(place, &made->roster->members[place], &notice);
     ddl_failure_raise(made, &notice);
     if (made->shrinking != NULL || create(made, 1, &made->shrinking, &ignored) == DDL_OK)

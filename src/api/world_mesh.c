@@ -65,7 +65,7 @@ static void on_left(void *arg, int peer)
         int rank = comm->rank_of[peer];
         if (rank < 0)
             continue;
-        ddl_failure_left(comm);
+        ddl_failure_left(comm, rank);
         ddl_shrink_gone(comm, rank);
     }
 }
