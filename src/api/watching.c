@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+enum { LOOK_AFTER_MS = 500 }; /* most operations end before anybody looks */
+
 typedef struct watch {
     ddl_comm *comm;
     int64_t now_ns;
@@ -87,8 +89,7 @@ static void raise_no_sign(ddl_comm *comm, const ddl_request *request, int peer, 
 void ddl_watching_look_for_signs(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
 {
     watch it = { comm, now_ns, -1, DDL_VIGIL_ALIVE };
-    const ddl_vigil_limits limits = limits_of(comm->world);
-    if (now_ns - request->issued_ns < ddl_vigil_ping_ns(&limits) ||
+    if (now_ns - request->issued_ns < LOOK_AFTER_MS * DDL_NS_PER_MS ||
         request->task.signature.collective == DDL_SIGNATURE_FREE) /* which has a limit of its own */
         return;
     ddl_backend_visit_pending(&request->task, watch_pending, &it);

@@ -11,7 +11,7 @@
 /* peer is waited for; whether it lives. */
 ddl_vigil_verdict ddl_watching_look(ddl_comm *comm, int peer, int64_t now_ns);
 
-/* Of what has waited for a while: those for whom it does are to show that they live. */
+/* Of what has waited for half a second: those for whom it does are to show that they live. */
 void ddl_watching_look_for_signs(ddl_comm *comm, const ddl_request *request, int64_t now_ns);
 
 /* Where a pair has several: whether one of them is cut off, though the rank is not. */

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 
 enum {
-    PINGS = 4,             /* in the shorter limit */
+    PINGS = 8,             /* in the shorter limit */
     BREAK_MS = 2000,       /* it was not waited for in between, or nobody looked */
     MOST_MS = 500,         /* that one look counts for */
     LEAST_BYTES = 4 * 1024 /* more than pings make: a host takes these while its process stands still */
@@ -29,7 +29,8 @@ static bool is_sign(const ddl_vigil *vigil, const ddl_signs *signs)
     return signs->heard != vigil->signs.heard || signs->taken - vigil->taken_before >= least;
 }
 
-int64_t ddl_vigil_ping_ns(const ddl_vigil_limits *limits)
+/* From one ping to the next, and silence before the first. */
+static int64_t ping_ns_of(const ddl_vigil_limits *limits)
 {
     const bool is_process = limits->unresponsive_ns < limits->unreachable_ns;
     return (is_process ? limits->unresponsive_ns : limits->unreachable_ns) / PINGS;
@@ -68,7 +69,7 @@ ddl_vigil_verdict ddl_vigil_look(ddl_vigil *vigil, const ddl_signs *signs, const
     vigil->signs = *signs;
     /* Not where data comes: its sender may have ended since, and a host resets a connection to which
      * something comes that nobody will read, with what it still had to send. */
-    const int64_t ping_ns = ddl_vigil_ping_ns(limits);
+    const int64_t ping_ns = ping_ns_of(limits);
     *ping = vigil->silent_ns >= ping_ns && now_ns - vigil->pinged_ns >= ping_ns;
     if (*ping)
         vigil->pinged_ns = now_ns;

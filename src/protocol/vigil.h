@@ -47,9 +47,6 @@ typedef struct ddl_vigil_limits {
     int64_t unresponsive_ns, unreachable_ns;
 } ddl_vigil_limits;
 
-/* From one ping to the next; nobody need be watched who has been waited for for less. */
-int64_t ddl_vigil_ping_ns(const ddl_vigil_limits *limits);
-
 /* Whether it was heard lately. A host that is, but acknowledges nothing, is cut off in one direction, or for
  * what is large. */
 bool ddl_vigil_hears(const ddl_vigil *vigil, const ddl_vigil_limits *limits);

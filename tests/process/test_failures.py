@@ -851,9 +851,25 @@ class Silent(Failures):
         self.go_on(ranks[1])
         self.assertEqual(ranks[1].expect("forever", "DDL_EUNRESPONSIVE")["culprit"], 1)
 
+    def stopped_before(self):
+        """Silence counts from the call on, not from when the rank was asked for a sign first."""
+        limit = 8
+        ranks = self.world(2, DDL_UNRESP_TIMEOUT=f"{limit}s").start_all("init", SMALL, "line", SMALL, "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+            rank.expect("ready")
+        self.stop(ranks[1])
+        ranks[0].go()
+        record = ranks[0].expect("call", "DDL_EUNRESPONSIVE")
+        took = self.seconds(record["begin_ns"], record["end_ns"])
+        self.assertGreater(took, limit, record)
+        self.assertLess(took, limit + bound(1.5), record)
+        self.go_on(ranks[1])
+
     def test_a_stopped_process_is_named(self):
         self.at_once(*((self.stopped, call) for call in (SMALL, LARGE, "broadcast:300000:int32:1", "barrier", "allgather:20:int32")),
-                     (self.stopped_sender,), (self.stopped_in_the_middle,))
+                     (self.stopped_sender,), (self.stopped_in_the_middle,), (self.stopped_before,))
 
     def is_left_behind(self, stops_late):
         """The others go on without who is found so, before they call ddl_comm_shrink or in it."""
