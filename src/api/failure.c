@@ -271,6 +271,8 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
         comm->failure.settle_ns = ddl_now_ns();
         ddl_engine_tick_soon(comm->engine);
     }
+    if (sound.code == DDL_EUNRESPONSIVE && sound.culprit == comm->rank && sound.witness >= 0)
+        ddl_watching_answer(comm, sound.witness);
     if (sound.code == DDL_ETIMEDOUT && sound.culprit == comm->rank)
         ddl_engine_tick_soon(comm->engine); /* to say why, if it is known */
 }
@@ -446,6 +448,8 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
     ddl_votes_tick(comm, now_ns);
     if (!ddl_list_empty(&comm->in_flight))
         tell_what_is_before(comm, now_ns);
+    if (comm->world->is_watching)
+        ddl_watching_look_at_acks(comm, now_ns);
     int ntold = 0, nwatched = 0;
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         ddl_request *request = DDL_CONTAINER(link, ddl_request, link);

@@ -6,7 +6,10 @@
 
 #include <stdio.h>
 
-enum { LOOK_AFTER_MS = 500 }; /* most operations end before anybody looks */
+enum {
+    LOOK_AFTER_MS = 500, /* most operations end before anybody looks */
+    TRIES = 3            /* to send something again; fewer may be chance */
+};
 
 typedef struct watch {
     ddl_comm *comm;
@@ -86,16 +89,52 @@ static void raise_no_sign(ddl_comm *comm, const ddl_request *request, int peer, 
     ddl_failure_raise(comm, &notice);
 }
 
+static bool is_watched(const ddl_request *request, int64_t now_ns)
+{
+    return now_ns - request->issued_ns >= LOOK_AFTER_MS * DDL_NS_PER_MS &&
+           request->task.signature.collective != DDL_SIGNATURE_FREE; /* which has a limit of its own */
+}
+
 void ddl_watching_look_for_signs(ddl_comm *comm, const ddl_request *request, int64_t now_ns)
 {
     watch it = { comm, now_ns, -1, DDL_VIGIL_ALIVE };
-    if (now_ns - request->issued_ns < LOOK_AFTER_MS * DDL_NS_PER_MS ||
-        request->task.signature.collective == DDL_SIGNATURE_FREE) /* which has a limit of its own */
+    if (!is_watched(request, now_ns))
         return;
     ddl_backend_visit_pending(&request->task, watch_pending, &it);
     ddl_votes_visit_pending(comm, request, watch_pending, &it);
     if (it.found >= 0)
         raise_no_sign(comm, request, it.found, it.verdict);
+}
+
+void ddl_watching_look_at_acks(ddl_comm *comm, int64_t now_ns)
+{
+    const ddl_link *first = ddl_list_first(&comm->in_flight);
+    const ddl_request *oldest = first != NULL ? DDL_CONTAINER(first, ddl_request, link) : NULL;
+    ddl_signs signs;
+    if (oldest == NULL || !is_watched(oldest, now_ns))
+        return;
+    for (int peer = 0; peer < comm->nranks && !ddl_failure_is_known(comm); peer++)
+        if (ddl_mesh_see(comm->mesh, comm->members[peer], &signs) && signs.awaits_acks &&
+            ddl_watching_look(comm, peer, now_ns) == DDL_VIGIL_UNREACHABLE)
+            raise_no_sign(comm, oldest, peer, DDL_VIGIL_UNREACHABLE);
+}
+
+void ddl_watching_answer(ddl_comm *comm, int peer)
+{
+    const ddl_member *member = &comm->roster->members[peer];
+    ddl_notice notice = { .code = DDL_EUNREACHABLE, .culprit = peer, .witness = comm->rank };
+    ddl_signs signs;
+    char who[160];
+    if (!ddl_mesh_see(comm->mesh, comm->members[peer], &signs) || !signs.awaits_acks || signs.tries < TRIES)
+        return;
+    snprintf(
+        notice.text, sizeof notice.text,
+        "%s %s:%u hears nothing of rank %d, which lives, and its host acknowledges nothing of what that "
+        "sends "
+        "again and again; does something between them drop large packets (look at the MTU), or all in that "
+        "direction?",
+        ddl_comm_describe(comm, peer, who, sizeof who), member->address, member->port, comm->rank);
+    ddl_failure_raise(comm, &notice);
 }
 
 void ddl_watching_look_at_connections(ddl_world *world, int64_t now_ns)

@@ -21,8 +21,10 @@ static int severity(ddl_status code)
         return 1;
     case DDL_EPEERLOST:
         return 2;
-    case DDL_ETIMEDOUT:
+    case DDL_EUNRESPONSIVE:
         return 4;
+    case DDL_ETIMEDOUT:
+        return 5;
     default:
         return 3;
     }

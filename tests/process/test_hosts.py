@@ -440,6 +440,39 @@ class Failing(OnHosts):
         self.assertIn(self.outcome(ranks[1])["status"], ("DDL_EPEERLOST", "DDL_EUNREACHABLE"), ranks[1].story())
         ranks[1].close()
 
+    def drop_what_is_sent(self, hosts, unreachable, unresponsive):
+        """Rank 1 has sent it to rank 0, whose host it does not reach, and waits for rank 2, which waits for rank 0: to that
+        rank 1 is silent, as its answers wait behind it. All name the way to rank 0, whichever limit is the shorter one."""
+        world = World(ACTOR, 3, DDL_UNREACH_TIMEOUT=f"{bound(unreachable)}s", DDL_UNRESP_TIMEOUT=f"{bound(unresponsive)}s", DDL_STREAMS="1")
+        calls = (("recv:2000:int32:1", "send:1:int32:2"), ("send:2000:int32:0", "recv:1:int32:2"), ("recv:1:int32:0", "send:1:int32:1"))
+        ranks = [self.rank(world, hosts, h, h, "init", "alltoall:100:int32", "line", *calls[h], "free") for h in range(3)]
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+            one.expect("call", "DDL_OK")
+            one.expect("ready")
+        subprocess.run([*hosts.on(0), "nft", "-f", "-"], check=True, text=True, capture_output=True, timeout=30,
+                       input="table ip t {\n chain i { type filter hook input priority 0; ip length > 1000 drop; }\n}\n")
+        began = time.monotonic_ns()
+        for one in ranks:
+            one.go()
+        ranks[1].expect("call", "DDL_OK")
+        for one in ranks:
+            record = self.outcome(one)
+            self.assertEqual((record["status"], record["culprit"]), ("DDL_EUNREACHABLE", 0), [one.story() for one in ranks])
+            self.assertIn("look at the MTU", record["text"])
+            self.assertLess((record["end_ns"] - began) / 1e9, bound(min(unreachable, unresponsive)) + bound(4), record)
+        for one in ranks:
+            one.close()
+
+    def test_what_was_sent_and_is_dropped_is_told_of_who_does_not_get_it(self):
+        if shutil.which("nft") is None:
+            self.skipTest("no nft")
+        if PORTABLE:
+            self.skipTest("nothing tells what a host has acknowledged")
+        cases = ((2, 4), (8, 3))
+        made = [self.hosts(3) for _ in cases]
+        self.at_once(lambda hosts, case: self.drop_what_is_sent(hosts, *case), *zip(made, cases))
+
     def test_a_connection_that_the_system_gives_up_is_a_host_that_is_cut_off(self):
         """Sooner than ddl would: the process at the other end has not ended."""
         if shutil.which("nft") is None:
