@@ -74,6 +74,13 @@ static bool is_by_others(const ddl_comm *comm, const ddl_notice *notice)
     return comm->sparse || notice->code == DDL_EUNREACHABLE || notice->code == DDL_EUNRESPONSIVE;
 }
 
+/* Whether who is told this tells all others, who may not be told by its witness. */
+static bool is_passed_on(const ddl_comm *comm, const ddl_notice *notice)
+{
+    const bool is_of_itself = notice->code == DDL_EPEERLOST && notice->culprit == notice->witness;
+    return is_of_itself || is_by_others(comm, notice);
+}
+
 /* Whether rank 0 of this communicator is to say what the cause is. */
 static bool is_for_first(const ddl_comm *comm)
 {
@@ -263,7 +270,7 @@ void ddl_failure_told(ddl_comm *comm, int peer, const ddl_notice *notice)
     if (sound.witness >= comm->nranks)
         sound.witness = -1;
     comm->failure.told_by[peer] = true;
-    adopt(comm, &sound, is_by_others(comm, &sound));
+    adopt(comm, &sound, is_passed_on(comm, &sound));
     ddl_failure_doubt_told(comm, peer, &sound);
     if (comm->failure.phase == DDL_FAILURE_HELD && sound.code == DDL_EMISMATCH)
         release(comm); /* as others know of it, it is their cause, whatever the loop has yet to tell here */

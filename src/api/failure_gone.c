@@ -8,6 +8,33 @@
 #include <stdio.h>
 #include <string.h>
 
+/* With what the system said, if this becomes the cause. */
+static void raise_seen(ddl_comm *comm, ddl_notice *notice, int os_errno)
+{
+    const ddl_link *first = ddl_list_first(&comm->in_flight);
+    const ddl_notice *cause = &comm->failure.cause;
+    if (first != NULL)
+        notice->sequence = DDL_CONTAINER(first, ddl_request, link)->task.sequence;
+    ddl_failure_raise(comm, notice);
+    if (cause->code == notice->code && cause->culprit == notice->culprit && cause->witness == comm->rank)
+        comm->failure.os_errno = os_errno;
+}
+
+/* The program has closed a descriptor that is not its own: its peers see this rank go. */
+static void raise_closed_here(ddl_comm *comm, int peer, int os_errno)
+{
+    ddl_notice notice = { .code = DDL_EPEERLOST, .culprit = comm->rank, .witness = comm->rank };
+    char who[160], reason[96];
+    if (strerror_r(os_errno, reason, sizeof reason) != 0)
+        reason[0] = '\0';
+    snprintf(
+        notice.text, sizeof notice.text,
+        "%s: the descriptor of its connection with rank %d is that no more (%s): has this program closed a "
+        "descriptor that was not its own, or put another file in its place?",
+        ddl_comm_describe(comm, comm->rank, who, sizeof who), peer, reason);
+    raise_seen(comm, &notice, os_errno);
+}
+
 static void raise_lost(ddl_comm *comm, int peer, int os_errno, const char *how)
 {
     const bool is_cut_off = ddl_socket_is_cut_off(os_errno);
@@ -16,9 +43,6 @@ static void raise_lost(ddl_comm *comm, int peer, int os_errno, const char *how)
                           .witness = comm->rank };
     const ddl_member *member = &comm->roster->members[peer];
     char who[160];
-    ddl_link *first = ddl_list_first(&comm->in_flight);
-    if (first != NULL)
-        notice.sequence = DDL_CONTAINER(first, ddl_request, link)->task.sequence;
     ddl_comm_describe(comm, peer, who, sizeof who);
     if (is_cut_off)
         snprintf(notice.text, sizeof notice.text,
@@ -27,10 +51,7 @@ static void raise_lost(ddl_comm *comm, int peer, int os_errno, const char *how)
     else
         snprintf(notice.text, sizeof notice.text, "%s %s:%u: %s" DDL_FAILURE_LOOK_AT "%d", who,
                  member->address, member->port, how, peer);
-    ddl_failure_raise(comm, &notice);
-    const ddl_notice *cause = &comm->failure.cause;
-    if (cause->code == notice.code && cause->culprit == peer && cause->witness == comm->rank)
-        comm->failure.os_errno = os_errno;
+    raise_seen(comm, &notice, os_errno);
 }
 
 void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *error)
@@ -39,6 +60,10 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     ddl_failure_doubt_gone(comm, peer);
     if (comm->failure.told_by[peer])
         return;
+    if (ddl_socket_is_closed_here(os_errno)) {
+        raise_closed_here(comm, peer, os_errno);
+        return;
+    }
     if (error != NULL && error->code == DDL_EPEERLOST) {
         raise_lost(comm, peer, os_errno, error->text);
         return;

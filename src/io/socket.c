@@ -293,6 +293,11 @@ bool ddl_socket_is_cut_off(int os_errno)
     return os_errno == ETIMEDOUT || os_errno == EHOSTUNREACH || os_errno == ENETUNREACH;
 }
 
+bool ddl_socket_is_closed_here(int os_errno)
+{
+    return os_errno == EBADF || os_errno == ENOTSOCK;
+}
+
 void ddl_socket_close(int *fd)
 {
     const int closed = *fd;

@@ -93,6 +93,10 @@ bool ddl_socket_is_hung_up(int os_errno);
  * told that it is not to be reached; not as the process there has ended. */
 bool ddl_socket_is_cut_off(int os_errno);
 
+/* Whether what was a socket is none any more, for this reason: this process has closed its descriptor, or put
+ * another file in its place. */
+bool ddl_socket_is_closed_here(int os_errno);
+
 /* What the host at the other end has acknowledged, and whether something sent was not. False where a system
  * does not tell that. */
 typedef struct ddl_socket_acks {

@@ -46,7 +46,9 @@ bool ddl_notice_precedes(const ddl_notice *a, const ddl_notice *b)
         return rank_order(a->witness) < rank_order(b->witness);
     if (a->code == DDL_ETIMEDOUT && (a->culprit < 0) == (b->culprit < 0) && a->sequence != b->sequence)
         return a->sequence - 1 < b->sequence - 1; /* of no operation: last */
-    return rank_order(a->culprit) < rank_order(b->culprit);
+    if (a->culprit != b->culprit)
+        return rank_order(a->culprit) < rank_order(b->culprit);
+    return a->witness == a->culprit && b->witness != b->culprit;
 }
 
 size_t ddl_notice_encode(const ddl_notice *notice, uint8_t *bytes)

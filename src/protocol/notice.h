@@ -25,9 +25,9 @@ typedef struct ddl_notice {
 /*
  * Whether a is the root rather than b: a mismatch before bytes that cannot be before a lost peer before the
  * rest before a silent process before a time-out; within mismatches the earliest operation, of that the
- * lowest pair, within others the lowest culprit, nobody in particular last. Who hears what cannot be hangs
- * up, and so looks lost to who said it. Within time-outs the earliest operation: who waits there has not come
- * to later ones, for which others wait.
+ * lowest pair, within others the lowest culprit, nobody in particular last, and first what that says of
+ * itself. Who hears what cannot be hangs up, and so looks lost to who said it. Within time-outs the earliest
+ * operation: who waits there has not come to later ones, for which others wait.
  */
 bool ddl_notice_precedes(const ddl_notice *a, const ddl_notice *b);
 

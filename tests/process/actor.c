@@ -33,6 +33,8 @@
  *     forking:MS     fork such a child so many ms from now, in another thread
  *     exit:CODE  _exit:CODE
  *     set:NAME=VALUE   a variable of the environment
+ *     close:ADDRESS  replace:ADDRESS   of the library's connections with that IPv4 address: close the
+ *                    descriptors, or have them be /dev/null
  *
  * Calls are on the communicator in use: the world ("world") until another was split off or shrunk from it and
  * chosen by its name; after freeing that one the world again. Results are compared with the serial oracle;
@@ -41,9 +43,11 @@
 #include "../conformance/cases.h"
 #include "../support/now.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -55,7 +59,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STARTED_AT_MOST = 16, COMMS_AT_MOST = 8, CASES_MAX_COUNT = 5000, STAY_SECONDS = 60 };
+enum {
+    STARTED_AT_MOST = 16,
+    COMMS_AT_MOST = 8,
+    CASES_MAX_COUNT = 5000,
+    STAY_SECONDS = 60,
+    FDS_AT_MOST = 1024
+};
 
 /* A call with its buffers; made once and run many times. */
 struct job {
@@ -628,6 +638,27 @@ static bool takes(const char *command, const char *name, const char **argument)
     return true;
 }
 
+/* But for those with a store, which are at the port where ranks meet. */
+static void meddle(const char *address, bool replaces)
+{
+    const int meeting_port = atoi(getenv("MASTER_PORT")), null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = STDERR_FILENO + 1; fd < FDS_AT_MOST; fd++) {
+        struct sockaddr_in own, other;
+        socklen_t own_bytes = sizeof own, other_bytes = sizeof other;
+        char text[INET_ADDRSTRLEN];
+        if (getsockname(fd, (struct sockaddr *)&own, &own_bytes) != 0 ||
+            getpeername(fd, (struct sockaddr *)&other, &other_bytes) != 0 || other.sin_family != AF_INET ||
+            ntohs(own.sin_port) == meeting_port || ntohs(other.sin_port) == meeting_port ||
+            strcmp(inet_ntop(AF_INET, &other.sin_addr, text, sizeof text), address) != 0)
+            continue;
+        if (replaces)
+            dup2(null, fd);
+        else
+            close(fd);
+    }
+    close(null);
+}
+
 static void perform(struct actor *a, const char *command)
 {
     const char *argument;
@@ -672,6 +703,10 @@ static void perform(struct actor *a, const char *command)
         fork_aside(argument);
     } else if (takes(command, "set:", &argument)) {
         set_variable(argument);
+    } else if (takes(command, "close:", &argument)) {
+        meddle(argument, false);
+    } else if (takes(command, "replace:", &argument)) {
+        meddle(argument, true);
     } else if (takes(command, "fork:", &argument)) {
         fork_child(a, argument);
     } else if (takes(command, "exit:", &argument)) {

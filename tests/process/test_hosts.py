@@ -780,6 +780,36 @@ class Connections(OnHosts):
         made = [self.hosts(3) for _ in cases]
         self.at_once(lambda hosts, environment: self.between_two(hosts, **environment), *zip(made, cases))
 
+    def meddle(self, hosts, how):
+        """What all ranks report once rank 1's program has done that to a descriptor of its connection with rank 0."""
+        world = World(ACTOR, 3, DDL_STREAMS="1")
+        call = "alltoall:1000:float32"
+        ranks = [self.rank(world, hosts, h, h, "init", call, "line", *([f"{how}:10.77.0.1"] if h == 1 else []), "forever=" + call, "free")
+                 for h in range(3)]
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+            one.expect("call", "DDL_OK")
+            one.expect("ready")
+        for one in (ranks[0], ranks[2], ranks[1]):
+            one.go()
+        records = [self.outcome(one) for one in ranks]
+        for one in ranks:
+            one.close()
+        return records
+
+    def test_who_closes_a_descriptor_of_the_library_is_named(self):
+        """Or puts another file in its place. All say so, unless its peer sees the connection end long before it is used."""
+        hosts = self.hosts(3)
+        for how in "close", "replace":
+            with self.subTest(how=how):
+                for _ in range(5):
+                    records = self.meddle(hosts, how)
+                    self.assertEqual([(record["status"], record["culprit"]) for record in records], [("DDL_EPEERLOST", 1)] * 3, records)
+                    if all("the descriptor of its connection with rank 0 is that no more" in record["text"] for record in records):
+                        break
+                else:
+                    self.fail(f"no descriptor in {records}")
+
     def await_shares(self, on, stem, is_enough):
         """Until what each connection sends in a second is what it should be; all that each has sent then."""
         found, shares, now = {}, [], time.monotonic()
