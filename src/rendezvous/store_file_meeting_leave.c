@@ -1,6 +1,7 @@
 /* store_file_meeting_leave.c - rank 0 takes its run along, and the place if that is free. */
 #include "rendezvous/store_file_meeting_parts.h"
 
+#include "base/log.h"
 #include "rendezvous/store_file_answers.h"
 
 #include <errno.h>
@@ -57,16 +58,27 @@ static void remove_place(const ddl_file_run *file, const char *lock)
     }
 }
 
+/* What cannot be looked at is not removed. */
+static void tell_what_stays(const ddl_file_run *file, const ddl_error *why)
+{
+    if (why->os_errno == EMFILE || why->os_errno == ENFILE)
+        ddl_log(DDL_LOG_WARNING,
+                "%s stays, as this process may open no more files; remove it, if no run is to meet there "
+                "again (%s)",
+                file->place, why->text);
+}
+
 void ddl_file_meeting_leave(ddl_file_run *file, ddl_deadline deadline)
 {
     char path[DDL_RECORD_PATH];
     int64_t pause = DDL_FILE_FIRST_PAUSE_MS;
     ddl_meet meet;
-    bool found = false, ours = file->run[0] != '\0' && ddl_file_meeting_check(file, NULL) == DDL_OK;
+    ddl_error why = { .os_errno = 0 };
+    bool found = false, ours = file->run[0] != '\0' && ddl_file_meeting_check(file, &why) == DDL_OK;
     while (ours && !all_know(file) && !ddl_deadline_passed(deadline))
         ddl_file_pause(&pause, deadline);
     ddl_file_answers_stop(file);
-    ours = ours && ddl_file_meeting_check(file, NULL) == DDL_OK;
+    ours = ours && ddl_file_meeting_check(file, &why) == DDL_OK;
     ddl_file_run_place_path(file, path, "meet");
     if (ours)
         (void)ddl_desk_remove(&file->desk, path);
@@ -79,4 +91,6 @@ void ddl_file_meeting_leave(ddl_file_run *file, ddl_deadline deadline)
     ddl_desk_close(&file->desk, &file->base.held[0]);
     if (is_free)
         remove_place(file, path);
+    else
+        tell_what_stays(file, &why);
 }

@@ -107,6 +107,25 @@ class Descriptors(Tests):
                 rank.go()
             self.computes(ranks)
 
+    def test_a_shared_directory_that_stays_for_want_of_descriptors_is_told(self):
+        """With which rank 0 would have looked whether it is still its own."""
+        shared = os.path.join(self.folder, "shared")
+        os.mkdir(shared)
+        world = self.world(2, DDL_STORE="file://" + shared)
+        ranks = world.start_all("init", "line", "free")
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("ready")
+        limit_descriptors(ranks[0], 3)
+        for rank in ranks:
+            rank.go()
+        for rank in ranks:
+            rank.expect("free", "DDL_OK")
+            rank.finish(0 if bound(1) == 1 else None)  # sanitizers want some at the end
+        left = f"{shared}/ddl-127.0.0.1_{world.port}"
+        self.assertTrue(os.path.exists(left))
+        self.assertIn(f"{left} stays, as this process may open no more files", "".join(ranks[0].errors))
+
     def test_accepting_without_descriptors_rests_and_recovers(self):
         """They ran out after the start had begun: whoever calls waits, and nobody spins meanwhile."""
         world = self.world(3)
