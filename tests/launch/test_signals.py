@@ -274,20 +274,23 @@ class Terminal(LaunchTest):
         self.assertEqual(process.wait(10 * harness.SLOW), 0)
 
     def test_the_time_limit_does_not_run_while_the_job_is_stopped(self):
-        limit = 1 * harness.SLOW
-        process = self.start_in_terminal("-n", "2", "--timeout", "%gs" % limit, *self.shell(
+        """Nor does it start anew: stopped after 2 s of its 3, the job has the last one left."""
+        begun = time.monotonic()
+        process = self.start_in_terminal("-n", "2", "--timeout", "%gs" % (3 * harness.SLOW), *self.shell(
             harness.NOTE + "echo ready; while :; do sleep 0.02; done"), beneath_shell=True)
         self.read_both_ready()
         ranks = self.wait_noted(2)
         launcher = self.guardian_of(process)
+        time.sleep(max(0, begun + 2 * harness.SLOW - time.monotonic()))
         os.write(self.terminal, b"\x1a")
         wait_until(lambda: all(is_stopped(rank) for rank in ranks), 10 * harness.SLOW, "stopped ranks")
-        time.sleep(1.5 * limit)
+        time.sleep(1.5 * harness.SLOW)
         self.assertTrue(all(is_stopped(rank) for rank in ranks))
         os.kill(launcher, signal.SIGCONT)
         begun = time.monotonic()
         self.assertEqual(process.wait(10 * harness.SLOW), 124)
-        self.assertLess(time.monotonic() - begun, limit + 2 * harness.SLOW)
+        # What has been killed may take 2 s to go where a launcher cannot adopt orphans, see above.
+        self.assertLess(time.monotonic() - begun, (4.5 if harness.PORTABLE else 2.5) * harness.SLOW)
 
     def test_control_z_does_not_stop_what_no_shell_could_continue(self):
         process = self.start_in_terminal("-n", "2", *self.shell(
