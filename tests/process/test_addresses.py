@@ -99,7 +99,7 @@ class Addresses(Networks):
         for host in hosts.names:  # what a container engine's bridge is called
             ip("-n", host, "link", "set", "trap", "down")
             ip("-n", host, "link", "set", "trap", "name", "docker0", "up")
-        for first, second in (("ib0,wire", "ib7,10.77.0.0/16"), ("^docker,lo", "wi*,^docker0"), ("wire", "^172.17.0.0/16,lo")):
+        for first, second in (("ib0,wire", "ib7,10.77.0.0/16"), ("^docker,lo", "docker*,wi*,^docker0"), ("wire", "^172.17.0.0/16,lo")):
             with self.subTest(first=first, second=second):
                 world = self.world(2, DDL_LOG="debug")
                 ranks = [world.start(r, *CALLS, prefix=hosts.on(r), DDL_IFACE=choice)
