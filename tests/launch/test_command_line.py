@@ -47,6 +47,12 @@ class CommandLine(LaunchTest):
         for entry in ("RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1"):
             self.assertIn(entry, ranks[0])
 
+    def test_a_check_of_one_node_has_two_processes_unless_told(self):
+        several = ["--nnodes", "2", "--node_rank", "0", "--master_addr", "node0"]
+        for flags, count in (([], 2), (["-n", "1"], 1), (several, 1), ([*several, "-n", "3"], 3)):
+            with self.subTest(flags):
+                self.assertEqual(len(self.dry("--check", *flags)), count)
+
     def test_several_nodes_meet_at_29500_by_default(self):
         rank = self.dry("--nnodes", "2", "--node_rank", "1", "--master_addr", "node0", "true")[0]
         self.assertIn("MASTER_PORT=29500", rank)
