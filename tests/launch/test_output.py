@@ -164,12 +164,17 @@ class Output(LaunchTest):
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
     def test_a_log_that_is_not_complete_is_lost_output(self):
-        os.mkdir(self.path("rank_1"))
-        os.symlink("/dev/full", self.path("rank_1/stdout"))
-        result = self.launch("-n", "2", "--log_dir", self.directory, *self.shell('echo x; echo done >"$DIR/done.$RANK"'))
-        self.assertEqual((result.code, result.lines), (125, ["[0] x", "[1] x"]))
-        self.assertIn("the log of rank 1 is not complete: No space left", result.err.decode())
-        self.assertTrue(self.read("done.0") and self.read("done.1"))
+        for stream, script in (("stdout", "echo x"), ("stderr", "echo x >&2")):
+            with self.subTest(stream):
+                os.makedirs(self.path(stream + "/rank_1"))
+                os.symlink("/dev/full", self.path(stream + "/rank_1/" + stream))
+                result = self.launch("-n", "2", "--log_dir", self.path(stream), *self.shell(script + '; echo done >"$DIR/done.$RANK"'))
+                shown = sorted((result.out + result.err).decode().splitlines())
+                self.assertEqual((result.code, shown[:2]), (125, ["[0] x", "[1] x"]))
+                self.assertIn("the log of rank 1 is not complete: No space left", shown[2])
+                for rank in range(2):
+                    self.assertTrue(self.read("done.%d" % rank))
+                    os.unlink(self.path("done.%d" % rank))
 
     def test_a_fifo_for_a_log_is_refused(self):
         """Opening it would wait for a reader, with nothing that could end that."""
