@@ -1068,13 +1068,30 @@ class Late(Failures):
                 self.assertRegex(said[0], rf"ddl: {call.split(':')[0]}#2 comm=world rank {r}@\S+: waiting for \d+\.\d s: "
                                  rf"rank {late[0]} \(pid \d+ on \S+\) has not entered it(, nor ha.*)?"
                                  r"; \d+ s left \(DDL_TIMEOUT\)$")
+                others = ["", ", nor has another", ", nor have 2 others"][len(late) - 1]
+                self.assertIn(f" has not entered it{others}; ", said[-1], rank.story())
             elif r not in late and r != 0:  # the lowest and a root may both wait
                 self.assertEqual(said, [], rank.story())
 
+    def check_warned_of_silence(self):
+        """Whoever stands still may have entered it for all that is known."""
+        world = self.world(2, DDL_WARN_AFTER="7s", DDL_UNREACH_TIMEOUT="2s")  # of which a quarter passes before it looks for signs
+        ranks = world.start_all("init", SMALL, SMALL, others={1: ["init", SMALL, "line", SMALL]})
+        for rank in ranks:
+            rank.expect("init", "DDL_OK")
+            rank.expect("call", "DDL_OK")
+        ranks[1].expect("ready")
+        os.kill(ranks[1].pid, signal.SIGSTOP)
+        told = r"rank 1 \(.*\) has not entered it, as far as is known: it is not heard for \d+ s; "
+        deadline = time.monotonic() + bound(15)
+        while not re.search(told, "".join(ranks[0].errors)):
+            self.assertLess(time.monotonic(), deadline, ranks[0].story())
+            time.sleep(0.05)
+
     def test_who_is_waited_for_is_told_in_time(self):
         self.at_once((self.check_warned, SMALL, [2], 0), (self.check_warned, SMALL, [0, 2], 1),
-                     (self.check_warned, "broadcast:300000:int32:0", [0], 1),
-                     (self.check_warned, "gather:300000:int32:3", [1], 3))
+                     (self.check_warned, SMALL, [0, 1, 2], 3), (self.check_warned, "broadcast:300000:int32:0", [0], 1),
+                     (self.check_warned, "gather:300000:int32:3", [1], 3), (self.check_warned_of_silence,))
         # Of these only 3, which the late one is to pass it on to, waits for it.
         self.check_warned("broadcast:10:int32:0", [2], 3, DDL_BROADCAST="binomial", DDL_TRANSPORT="tcp")
 
