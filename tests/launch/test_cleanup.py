@@ -335,7 +335,7 @@ class InTime(LaunchTest):
         self.assertEqual((result.code, result.lines), (0, ["256"] * 300))
 
     def test_too_few_descriptors_are_told_before_anything_starts(self):
-        for flags, nranks, code in (([], 100, 125), ([], 45, 0), (["--log_dir", self.path("logs")], 45, 125)):
+        for flags, nranks, code in (([], 100, 125), ([], 48, 0), (["--log_dir", self.path("logs")], 48, 125)):
             with self.subTest(flags, nranks=nranks):
                 result = self.launch("-n", str(nranks), *flags, *self.shell('echo x >>"$DIR/started"; exit 0'), limit=60,
                                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
