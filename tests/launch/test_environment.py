@@ -93,7 +93,10 @@ class Environment(LaunchTest):
         self.assertIn(repr([signal.SIGWINCH]), result.out.decode())
 
     def test_rank_0_reads_the_input_and_the_others_none(self):
-        result = self.launch("-n", "3", *self.shell("echo got:$(cat)"), input=b"hello\n")
+        """Nor do they take it from rank 0 if they are quicker."""
+        script = ('while [ $RANK = 0 ] && [ ! -e "$DIR/end.1" -o ! -e "$DIR/end.2" ]; do sleep 0.01; done;'
+                  'echo got:$(cat); : >"$DIR/end.$RANK"')
+        result = self.launch("-n", "3", *self.shell(script), input=b"hello\n")
         self.assertEqual(result.lines, ["[0] got:hello", "[1] got:", "[2] got:"])
 
     def test_closed_descriptors_of_the_launcher_do_no_harm(self):
