@@ -59,6 +59,11 @@ class FirstFailure(LaunchTest):
         self.assertEqual(result.code, 4)
         self.assertIn("ddl-launch: ranks 0,2 ended with 0 before it", result.messages)
 
+    def test_ranks_that_ended_in_other_ways_after_it_are_told_apart(self):
+        script = "case $RANK in 3) %s exit 7;; esac; %s exit $((1 + RANK / 2))" % (FAIL, WAIT_FOR_FAILED)
+        result = self.launch("-n", "4", *self.shell(script))
+        self.assertIn("ddl-launch: ranks 0-1 ended with 1, rank 2 ended with 2 after it", result.messages)
+
     def test_signals_are_told_by_name(self):
         result = self.launch("-n", "2", *self.shell("[ $RANK = 1 ] && kill -SEGV $$; exit 0"))
         self.assertRegex(result.messages[0], r"rank 1 on .* failed first: killed by SIGSEGV")
