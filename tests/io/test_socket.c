@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 
+#include <errno.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -304,6 +305,18 @@ static void who_has_closed_too_or_broken_it_is_waited_for_no_longer(void **state
     }
 }
 
+/* The peer, or what lies between: they are told apart to the program. */
+static void errors_tell_who_has_ended_a_connection(void **state)
+{
+    static const int cut_off[] = { ETIMEDOUT, EHOSTUNREACH, ENETUNREACH };
+    static const int hung_up[] = { EPIPE, ECONNRESET, ENOTCONN };
+    (void)state;
+    for (size_t i = 0; i < sizeof cut_off / sizeof cut_off[0]; i++) {
+        assert_true(ddl_socket_is_cut_off(cut_off[i]) && !ddl_socket_is_hung_up(cut_off[i]));
+        assert_true(ddl_socket_is_hung_up(hung_up[i]) && !ddl_socket_is_cut_off(hung_up[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +328,7 @@ int main(void)
         cmocka_unit_test(who_parts_loses_nothing_though_the_peer_goes_on_talking),
         cmocka_unit_test(what_is_not_all_written_keeps_the_stream_open_and_is_read_from),
         cmocka_unit_test(who_has_closed_too_or_broken_it_is_waited_for_no_longer),
+        cmocka_unit_test(errors_tell_who_has_ended_a_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
