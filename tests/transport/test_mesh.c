@@ -988,24 +988,45 @@ static void sleepers_are_woken(void **state)
     close_pair(pair);
 }
 
+/* With junk, so that nothing more can be said from this rank to the other. */
+static void fill_lane(const side *from, int to)
+{
+    static uint8_t junk[1 << 20];
+    ddl_lane_end *out = ddl_lanes_out(from->lanes, to);
+    struct iovec part = { junk, ddl_lane_room(out) };
+    assert_true(part.iov_len > 0 && part.iov_len <= sizeof junk);
+    assert_int_equal(ddl_lane_write(out, &part, 1), part.iov_len);
+}
+
 /* Both leave, and neither has room for what it says last. */
 static void who_leaves_makes_room_for_who_leaves_too(void **state)
 {
     (void)state;
     side pair[2];
     int sockets[2];
-    static uint8_t junk[1 << 20];
     open_pair(pair, sockets);
     for (int rank = 0; rank < 2; rank++) {
-        ddl_lane_end *out = ddl_lanes_out(pair[rank].lanes, !rank);
-        struct iovec part = { junk, ddl_lane_room(out) };
-        assert_true(part.iov_len > 0 && part.iov_len <= sizeof junk);
-        assert_int_equal(ddl_lane_write(out, &part, 1), part.iov_len);
+        fill_lane(&pair[rank], !rank);
         ddl_mesh_say_goodbye(pair[rank].mesh);
     }
     ddl_mesh_part(pair[0].mesh, ddl_now_ns()); /* not yet */
     const ddl_deadline late = ddl_deadline_in_ms(PATIENCE_MS);
     ddl_mesh_part(pair[1].mesh, late);
+    ddl_mesh_part(pair[0].mesh, late);
+    assert_false(ddl_deadline_passed(late));
+    close_pair(pair);
+}
+
+static void who_leaves_does_not_wait_for_the_dead_to_make_room(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    fill_lane(&pair[0], 1);
+    ddl_mesh_say_goodbye(pair[0].mesh);
+    shutdown(sockets[1], SHUT_RDWR);
+    const ddl_deadline late = ddl_deadline_in_ms(PATIENCE_MS);
     ddl_mesh_part(pair[0].mesh, late);
     assert_false(ddl_deadline_passed(late));
     close_pair(pair);
@@ -1038,6 +1059,7 @@ static int test_lanes(void)
         cmocka_unit_test(what_was_said_before_death_is_heard),
         cmocka_unit_test(sleepers_are_woken),
         cmocka_unit_test(who_leaves_makes_room_for_who_leaves_too),
+        cmocka_unit_test(who_leaves_does_not_wait_for_the_dead_to_make_room),
     };
     by_lanes = true;
     return cmocka_run_group_tests_name("lanes", tests, NULL, NULL);
