@@ -54,7 +54,8 @@ void ddl_mesh_say_goodbye(ddl_mesh *mesh)
     ddl_mesh_pay_nudges(mesh);
 }
 
-/* What comes after the own goodbye is nobody's; but the peer may be leaving too, and wait for room. */
+/* What comes after the own goodbye is nobody's; but the peer may be leaving too, and look for room. Nobody
+ * else needs it: a peer that sleeps is woken by the goodbye. */
 static void make_room(ddl_mesh_link *link)
 {
     ddl_view there = ddl_lane_peek(link->in);
@@ -62,8 +63,6 @@ static void make_room(ddl_mesh_link *link)
         ddl_lane_take(link->in, there.bytes);
         there = ddl_lane_peek(link->in);
     }
-    if (ddl_lane_room_wanted(link->in))
-        ddl_mesh_owe_nudge(link);
 }
 
 /* Whether closing the link loses nothing of what was said. If it does, what to wait for is in *wait. */
