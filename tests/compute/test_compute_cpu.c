@@ -580,6 +580,52 @@ static void reduce_takes_any_alignment_of_an_element(void **state)
     for_each_reduction(check_alignments, 130);
 }
 
+/* Also so many that a way past the caches has no places for them. */
+static void there_may_be_any_number_of_operands(void **state)
+{
+    enum { MOST_OPERANDS = 2000 };
+    static const int operand_counts[] = { 63, 64, 65, 200, MOST_OPERANDS };
+    static uint16_t ones[MAX_COUNT], target[MAX_COUNT], expected[MAX_COUNT];
+    const void *operands[MOST_OPERANDS];
+    (void)state;
+    for (size_t i = 0; i < MAX_COUNT; i++)
+        ones[i] = half_of_value(1, &float16);
+    for (int k = 0; k < MOST_OPERANDS; k++)
+        operands[k] = ones;
+    for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++)
+        for (size_t n = 0; n < sizeof operand_counts / sizeof *operand_counts; n++) {
+            ddl_compute *compute = ddl_compute_cpu_variant(*variant);
+            for (size_t i = 0; i < MAX_COUNT; i++)
+                expected[i] = half_of_value(operand_counts[n], &float16);
+            compute->ops->reduce_past(compute, target, operands, operand_counts[n], MAX_COUNT, DDL_FLOAT16,
+                                      DDL_SUM);
+            assert_same((uint8_t *)target, (uint8_t *)expected, MAX_COUNT, sizeof *target, *variant);
+        }
+}
+
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Which no program may ask for, and where this processor gives them all the same: no result is a wrong one.
+ */
+static void elements_between_two_places_are_reduced_all_the_same(void **state)
+{
+    enum { COUNT = 4096 };
+    static uint8_t memory[4][COUNT * 8 + GUARD];
+    const void *const operands[] = { memory[0] + 1, memory[1] + 1 };
+    uint64_t random = 5;
+    (void)state;
+    for (int dtype = 0; dtype < DDL_DTYPE_COUNT; dtype++) {
+        fill(memory[0] + 1, COUNT, (ddl_dtype)dtype, &random);
+        fill(memory[1] + 1, COUNT, (ddl_dtype)dtype, &random);
+        oracle_reduce(memory[2], (const uint8_t *const *)operands, 2, COUNT, (ddl_dtype)dtype, DDL_SUM);
+        for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++) {
+            ddl_compute *compute = ddl_compute_cpu_variant(*variant);
+            compute->ops->reduce_past(compute, memory[3] + 1, operands, 2, COUNT, (ddl_dtype)dtype, DDL_SUM);
+            assert_same(memory[3] + 1, memory[2], COUNT, ddl_dtype_bytes((ddl_dtype)dtype), *variant);
+        }
+    }
+}
+#endif
+
 /* ---- special values ---- */
 
 static void reduce_combines_every_pair_of_special_values(void **state)
@@ -892,6 +938,10 @@ int main(void)
         cmocka_unit_test(reduce_may_write_over_any_one_operand),
         cmocka_unit_test(the_result_may_go_past_the_caches),
         cmocka_unit_test(the_result_may_go_to_two_places),
+        cmocka_unit_test(there_may_be_any_number_of_operands),
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(elements_between_two_places_are_reduced_all_the_same),
+#endif
         cmocka_unit_test(reduce_takes_any_alignment_of_an_element),
         cmocka_unit_test(reduce_combines_every_pair_of_special_values),
         cmocka_unit_test(reduce_gives_known_results),
