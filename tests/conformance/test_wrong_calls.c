@@ -160,11 +160,32 @@ static void refuse_of_kind(rank_thread *me, oracle_kind kind)
     }
 }
 
+/* One buffer is of all blocks, the other of one, which begins in the first anywhere, or ends in it. */
+static void refuse_overlaps(rank_thread *me, oracle_kind kind)
+{
+    enum { COUNT = 8, ALL = RANKS * COUNT };
+    struct refusal r = refusal_of(me, kind);
+    float memory[COUNT + ALL + COUNT] = { 0 }, *all = memory + COUNT;
+    const bool scatters = kind == ORACLE_SCATTER;
+    r.sound.count = COUNT;
+    for (int at = 1 - COUNT; at < ALL; at++) {
+        call c = r.sound;
+        if (at == me->rank * COUNT)
+            continue; /* in place */
+        c.send = scatters ? all : all + at;
+        c.recv = scatters ? all + at : all;
+        refuse(&r, "a block that overlaps", &c, "overlap");
+    }
+}
+
 static void make_wrong_calls(rank_thread *me)
 {
     for (int kind = 0; kind < ORACLE_SHIFT; kind++)
         if (kind != ORACLE_BARRIER)
             refuse_of_kind(me, (oracle_kind)kind);
+    refuse_overlaps(me, ORACLE_ALLGATHER);
+    refuse_overlaps(me, ORACLE_GATHER);
+    refuse_overlaps(me, ORACLE_SCATTER);
 }
 
 static void what_makes_no_sense_is_refused_by_name_and_changes_nothing(void **state)
