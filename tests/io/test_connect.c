@@ -117,6 +117,28 @@ static void a_port_of_a_range_is_found(void **state)
     ddl_socket_close(&other);
 }
 
+static void the_search_goes_on_at_the_first_port_after_the_last(void **state)
+{
+    enum { TRIES = 50 }; /* others may take the port before */
+    ddl_address taken, any, bound;
+    ddl_error error;
+    ddl_status status = DDL_ENETWORK;
+    int fd = -1;
+    (void)state;
+    assert_true(ddl_address_parse("127.0.0.1", 0, &any));
+    for (int i = 0; i < TRIES && status != DDL_OK; i++) {
+        int last = listen_somewhere(1, &taken);
+        const uint16_t port = ddl_address_port(&taken);
+        const ddl_port_range two = { port - 1, port };
+        status = ddl_socket_listen_within(&any, two, 1, 1, &fd, &bound, &error);
+        if (status == DDL_OK)
+            assert_int_equal(ddl_address_port(&bound), port - 1);
+        ddl_socket_close(&last);
+    }
+    assert_int_equal(status, DDL_OK);
+    ddl_socket_close(&fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +146,7 @@ int main(void)
         cmocka_unit_test(the_failure_that_tells_most_is_told),
         cmocka_unit_test(one_that_never_answers_delays_by_a_head_start_only),
         cmocka_unit_test(a_port_of_a_range_is_found),
+        cmocka_unit_test(the_search_goes_on_at_the_first_port_after_the_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
