@@ -207,14 +207,14 @@ static bool listen_to(struct stranger *stranger)
 }
 
 /* Read and drop what is left of its hello, or of TLS, so that closing does not cut off the refusal on its
- * way. False at the end. */
+ * way. False at its end, or when that is all that is taken from it, as then nothing can be read. */
 static bool drain(struct stranger *stranger)
 {
     uint8_t data[TAKE_TLS_BYTES];
     const size_t limit = stranger->wire.tls != NULL ? TAKE_TLS_BYTES : TAKE_BYTES;
     ssize_t count = ddl_socket_read(stranger->wire.fd, data, limit - stranger->taken);
     stranger->taken += count > 0 ? (size_t)count : 0;
-    return (count > 0 && stranger->taken < limit) || (count < 0 && errno == EAGAIN);
+    return count > 0 || (count < 0 && errno == EAGAIN);
 }
 
 /* What was said to it must arrive, so its end is awaited, within the time that it has. */
