@@ -575,6 +575,31 @@ static void freeing_is_bounded_though_a_part_is_not_answered(void **state)
     ddl_set_log(NULL, NULL);
 }
 
+/* Around one that times out, two operations on a communicator that is aborted. */
+static void fail_in_two_ways(rank_thread *me)
+{
+    int32_t x[3];
+    ddl_comm *part = NULL;
+    ddl_request *requests[3] = { NULL };
+    EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
+    if (me->rank == 0) {
+        EXPECT(me, ddl_comm_set_timeout(me->world, 300) == DDL_OK);
+        for (int i = 0; i < 3; i++)
+            EXPECT(me, ddl_recv(&x[i], 1, DDL_INT32, 1, i == 1 ? me->world : part, &requests[i]) == DDL_OK);
+        EXPECT(me, ddl_comm_abort(part, "nobody needs it") == DDL_OK);
+        EXPECT(me, ddl_wait_all(3, requests) == DDL_ETIMEDOUT);
+        EXPECT(me, ddl_last_error()->code == DDL_ETIMEDOUT && ddl_last_error()->culprit == 1);
+    }
+    ranks_meet(me);
+    (void)ddl_comm_free(&me->world); /* which tells of that */
+}
+
+static void waiting_for_all_tells_the_cause_rather_than_that_some_were_aborted(void **state)
+{
+    (void)state;
+    ranks_play("mem://two-ways", RANKS, fail_in_two_ways, NULL);
+}
+
 #ifndef __SANITIZE_ADDRESS__
 /* ---- an engine that nobody can drive (what is given up there is never freed) ---- */
 
@@ -801,6 +826,7 @@ int main(void)
         cmocka_unit_test(many_operations_may_follow_an_alltoallv),
         cmocka_unit_test(unexpected_sender_is_answered_by_who_waits_for_another),
         cmocka_unit_test(freeing_is_bounded_though_a_part_is_not_answered),
+        cmocka_unit_test(waiting_for_all_tells_the_cause_rather_than_that_some_were_aborted),
 #ifndef __SANITIZE_ADDRESS__
         cmocka_unit_test(a_stuck_engine_is_given_up_at_the_first_deadline),
 #endif
