@@ -561,9 +561,10 @@ static void free_beside_an_unanswered_part(rank_thread *me)
         EXPECT(me, ddl_comm_free(&me->world) == DDL_ETIMEDOUT);
         EXPECT(me, now_s() - begin < 5.5); /* half a second for a busy machine */
         EXPECT(me, ddl_wait(&unanswered) == DDL_EABORTED);
+        EXPECT(me, ddl_last_error()->culprit == -1); /* as several are awaited */
     }
     ranks_meet(me);
-    if (me->rank == 1)
+    if (me->rank != 0)
         (void)ddl_comm_free(&me->world); /* rank 0 is gone: whatever it says */
 }
 
@@ -571,8 +572,34 @@ static void freeing_is_bounded_though_a_part_is_not_answered(void **state)
 {
     (void)state;
     ddl_set_log(be_quiet, NULL);
-    ranks_play("mem://unanswered", 2, free_beside_an_unanswered_part, NULL);
+    ranks_play("mem://unanswered", 3, free_beside_an_unanswered_part, NULL);
     ddl_set_log(NULL, NULL);
+}
+
+/* Rank 0 frees the world and leaves alone after 5 s, while rank 1 still waits there, a second longer: for
+ * rank 2, which calls when both are gone. */
+static void leave_one_after_the_other(rank_thread *me)
+{
+    int32_t x[3] = { 0 };
+    ddl_comm *part = NULL;
+    EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
+    if (me->rank == 1)
+        nap_us(1000 * 1000);
+    if (me->rank < 2) {
+        EXPECT(me, ddl_comm_free(&me->world) == DDL_ETIMEDOUT);
+        EXPECT(me, ddl_last_error()->culprit == 2);
+    }
+    ranks_meet(me);
+    if (me->rank == 2) {
+        EXPECT(me, ddl_gather(&x[2], x, 1, DDL_INT32, 2, part, NULL) == DDL_EPEERLOST);
+        EXPECT(me, ddl_last_error()->culprit == 0);
+    }
+}
+
+static void of_those_who_left_alone_the_lowest_is_blamed_by_who_comes_later(void **state)
+{
+    (void)state;
+    ranks_play("mem://one-by-one", 3, leave_one_after_the_other, NULL);
 }
 
 /* Around one that times out, two operations on a communicator that is aborted. */
@@ -826,6 +853,7 @@ int main(void)
         cmocka_unit_test(many_operations_may_follow_an_alltoallv),
         cmocka_unit_test(unexpected_sender_is_answered_by_who_waits_for_another),
         cmocka_unit_test(freeing_is_bounded_though_a_part_is_not_answered),
+        cmocka_unit_test(of_those_who_left_alone_the_lowest_is_blamed_by_who_comes_later),
         cmocka_unit_test(waiting_for_all_tells_the_cause_rather_than_that_some_were_aborted),
 #ifndef __SANITIZE_ADDRESS__
         cmocka_unit_test(a_stuck_engine_is_given_up_at_the_first_deadline),
