@@ -713,17 +713,22 @@ static void a_broken_word_of_who_is_left_ends_its_rank(void **state)
 
 /* Say this of who is left of a communicator, in words of this test, and be sure that the other has heard it.
  */
-static void report(rank_thread *me, int to, uint32_t id, const uint8_t words[9])
+static void report_in(rank_thread *me, int to, uint32_t id, uint64_t agreement, const uint8_t words[9])
 {
     int32_t x = 0;
     const ddl_frame frame = { .type = DDL_FRAME_AGREE,
                               .channel = ddl_channel_of(id, DDL_CHANNEL_COLLECTIVE),
-                              .sequence = 1 };
+                              .sequence = agreement };
     EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
     ddl_mesh_tell_bytes(me->world->mesh, to, &frame, (ddl_view){ words, 9 });
     ddl_mesh_flush(me->world->mesh);
     ddl_engine_leave(me->world->engine);
     EXPECT(me, ddl_send(&x, 1, DDL_INT32, to, me->world, NULL) == DDL_OK);
+}
+
+static void report(rank_thread *me, int to, uint32_t id, const uint8_t words[9])
+{
+    report_in(me, to, id, 1, words);
 }
 
 static void hear_report(rank_thread *me, int from)
@@ -831,6 +836,142 @@ static void who_is_counted_in_and_does_not_go_on_says_so(void **state)
     ddl_set_log(NULL, NULL);
 }
 
+/*
+ * Rank 1 is counted in by what rank 0 has proposed, and then gives up; what rank 2 has said so far is that it
+ * wants to go on. It comes after that, and all of them are decided to be left; so rank 1 is left behind, and
+ * the others go on without it at once.
+ */
+static void leave_behind_who_gave_up(rank_thread *me)
+{
+    static const uint8_t lost_nobody[9] = { LOST };
+    ddl_comm *part = NULL, *left = NULL, *again = NULL;
+    EXPECT(me, ddl_comm_split(me->world, 0, 0, &part) == DDL_OK);
+    if (me->rank == 2)
+        for (int to = 0; to < 2; to++)
+            report(me, to, part->id, lost_nobody);
+    else
+        hear_report(me, 2);
+    if (me->rank == 1) {
+        EXPECT(me, ddl_comm_set_timeout(part, 300) == DDL_OK);
+        EXPECT(me, ddl_comm_shrink(part, &left) == DDL_ETIMEDOUT);
+        EXPECT(me, ddl_comm_abort(part, "nobody need come to its end") == DDL_OK);
+        (void)ddl_comm_free(&part);
+        report(me, 2, DDL_ID_LIMIT, lost_nobody); /* so that all before it has come */
+    } else {
+        if (me->rank == 2)
+            hear_report(me, 1);
+        EXPECT(me, ddl_comm_shrink(part, &left) == DDL_OK && ddl_size(left) == 3);
+        EXPECT(me, ddl_barrier(left, NULL) == DDL_EPEERLOST && ddl_last_error()->culprit == 1);
+        EXPECT(me, ddl_comm_shrink(left, &again) == DDL_OK && ddl_size(again) == 2);
+        EXPECT(me, ddl_barrier(again, NULL) == DDL_OK);
+    }
+    ranks_meet(me);
+    (void)ddl_comm_free(&me->world);
+}
+
+static void who_gave_up_after_it_was_counted_in_is_left_behind(void **state)
+{
+    (void)state;
+    ranks_play("mem://left-behind", 3, leave_behind_who_gave_up, NULL);
+}
+
+#ifdef __linux__
+static _Thread_local bool lacks_memory;
+
+ddl_status __real_ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks, int rank,
+                                  const int boards[], ddl_comm *root, int64_t timeout_ms, ddl_comm **out,
+                                  ddl_error *err);
+ddl_status __wrap_ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks, int rank,
+                                  const int boards[], ddl_comm *root, int64_t timeout_ms, ddl_comm **out,
+                                  ddl_error *err);
+
+ddl_status __wrap_ddl_comm_create(ddl_world *world, uint32_t id, const int members[], int nranks, int rank,
+                                  const int boards[], ddl_comm *root, int64_t timeout_ms, ddl_comm **out,
+                                  ddl_error *err)
+{
+    if (lacks_memory)
+        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a communicator");
+    return __real_ddl_comm_create(world, id, members, nranks, rank, boards, root, timeout_ms, out, err);
+}
+
+/* Rank 2 has no memory for the communicator of those who are left, itself among them. */
+static void be_unable_to_go_on(rank_thread *me)
+{
+    ddl_comm *left = NULL;
+    lacks_memory = me->rank == 2;
+    const ddl_status status = ddl_comm_shrink(me->world, &left);
+    lacks_memory = false;
+    if (me->rank == 2) {
+        EXPECT(me, status == DDL_ENOMEM && left == NULL);
+    } else {
+        EXPECT(me, status == DDL_OK && ddl_size(left) == 3);
+        EXPECT(me, ddl_comm_set_timeout(left, 10000) == DDL_OK);
+        EXPECT(me, ddl_barrier(left, NULL) == DDL_EPEERLOST && ddl_last_error()->culprit == 2);
+    }
+    ranks_meet(me);
+    (void)ddl_comm_free(&me->world);
+}
+
+static void who_cannot_make_what_was_agreed_upon_says_so(void **state)
+{
+    (void)state;
+    ranks_play("mem://unmade", 3, be_unable_to_go_on, NULL);
+}
+#endif
+
+#ifdef DDL_FAILPOINTS
+/* Rank 1 speaks of an agreement that is far ahead: none are made for that. */
+static void speak_of_what_is_far_ahead(rank_thread *me)
+{
+    enum { FAR = 100000 };
+    static const uint8_t lost_nobody[9] = { LOST };
+    const uint64_t before = ddl_failpoint_hits(); /* for one, each call that allocates */
+    if (me->rank == 1)
+        report_in(me, 0, me->world->id, FAR, lost_nobody);
+    else
+        hear_report(me, 1);
+    EXPECT(me, ddl_failpoint_hits() - before < FAR);
+}
+
+static void no_agreements_are_made_for_what_is_said_of_one_far_ahead(void **state)
+{
+    (void)state;
+    ranks_play("mem://ahead", 2, speak_of_what_is_far_ahead, NULL);
+}
+#endif
+
+/* On a communicator of two of the three ranks one blames the third. */
+static void blame_who_is_not_there(rank_thread *me)
+{
+    ddl_comm *part = NULL;
+    EXPECT(me, ddl_comm_split(me->world, me->rank == 2, 0, &part) == DDL_OK);
+    if (me->rank == 1) {
+        int32_t x = 0;
+        const ddl_notice notice = {
+            .code = DDL_EPEERLOST, .culprit = 2, .witness = 2, .text = "rank 2 is gone"
+        };
+        const ddl_frame frame = { .type = DDL_FRAME_ABORT,
+                                  .channel = ddl_channel_of(part->id, DDL_CHANNEL_COLLECTIVE),
+                                  .number = true };
+        EXPECT(me, ddl_engine_enter(me->world->engine, ddl_deadline_in_ms(5000)));
+        ddl_mesh_tell(me->world->mesh, 0, &frame, &notice);
+        ddl_mesh_flush(me->world->mesh);
+        ddl_engine_leave(me->world->engine);
+        EXPECT(me, ddl_send(&x, 1, DDL_INT32, 0, me->world, NULL) == DDL_OK);
+    } else if (me->rank == 0) {
+        hear_report(me, 1);
+        EXPECT(me, ddl_barrier(part, NULL) == DDL_EPEERLOST && ddl_last_error()->culprit == -1);
+    }
+    ranks_meet(me);
+    (void)ddl_comm_free(&me->world);
+}
+
+static void a_culprit_that_is_no_rank_is_nobody(void **state)
+{
+    (void)state;
+    ranks_play("mem://blame", 3, blame_who_is_not_there, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -861,6 +1002,14 @@ int main(void)
         cmocka_unit_test(a_broken_word_of_who_is_left_ends_its_rank),
         cmocka_unit_test(who_is_left_may_be_told_before_there_is_a_communicator),
         cmocka_unit_test(who_is_counted_in_and_does_not_go_on_says_so),
+        cmocka_unit_test(who_gave_up_after_it_was_counted_in_is_left_behind),
+#ifdef __linux__
+        cmocka_unit_test(who_cannot_make_what_was_agreed_upon_says_so),
+#endif
+#ifdef DDL_FAILPOINTS
+        cmocka_unit_test(no_agreements_are_made_for_what_is_said_of_one_far_ahead),
+#endif
+        cmocka_unit_test(a_culprit_that_is_no_rank_is_nobody),
         cmocka_unit_test(operations_go_on_while_their_caller_is_elsewhere),
     };
     ddl_set_log(be_quiet, NULL);
