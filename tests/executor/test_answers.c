@@ -287,10 +287,18 @@ static void add_two_operands(ddl_builder *b)
     ddl_step_send(b, 1, half(DDL_BUFFER_OUT, 0));
 }
 
+static void add_result_sent_twice(ddl_builder *b) /* neither is the only one to bring it back */
+{
+    ddl_step_recv_reduce(b, 1, half(DDL_BUFFER_OUT, 0), half(DDL_BUFFER_OUT, 0), DDL_OWN_FIRST);
+    ddl_step_send(b, 1, half(DDL_BUFFER_OUT, 0));
+    ddl_step_send(b, 1, half(DDL_BUFFER_OUT, 0));
+}
+
 static void only_the_result_is_an_answer(void **state)
 {
     (void)state;
-    void (*const lists[])(ddl_builder *) = { add_sent_before, add_changed, add_two_operands };
+    void (*const lists[])(ddl_builder *) = { add_sent_before, add_changed, add_two_operands,
+                                             add_result_sent_twice };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         fake f = run_steps(lists[i]);
         assert_true(f.nreceives > 0);
