@@ -164,6 +164,23 @@ static void who_computes_between_messages_has_none_held(void **state)
     close_pair(pair);
 }
 
+static void after_a_break_none_is_held(void **state)
+{
+    (void)state;
+    side pair[2];
+    int sockets[2];
+    open_pair(pair, sockets);
+    const int sent = send_until_held(&pair[0], sockets, pair);
+    ddl_engine_sweep(pair[0].engine);
+    assert_int_equal(there(sockets), sent);
+    receive_some(pair, 0, sent);
+    pass_ns(APART_NS);
+    send_some(&pair[0], 0, 1);
+    assert_int_equal(there(sockets), 1);
+    receive_some(pair, 0, 1);
+    close_pair(pair);
+}
+
 static void who_awaits_something_has_none_held(void **state)
 {
     (void)state;
@@ -429,6 +446,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_succession_leaves_together_and_in_order),
         cmocka_unit_test(who_computes_between_messages_has_none_held),
+        cmocka_unit_test(after_a_break_none_is_held),
         cmocka_unit_test(who_awaits_something_has_none_held),
         cmocka_unit_test(what_follows_leaves_behind_what_is_held),
         cmocka_unit_test(what_is_held_leaves_before_the_goodbye),
