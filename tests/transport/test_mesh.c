@@ -13,6 +13,7 @@
 #include "io/socket.h"
 #include "pair.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -511,6 +512,47 @@ static void half_sent_message_that_cannot_be_completed_ends_the_link(void **stat
     free(out.data);
     free(in.data);
     close_pair(pair);
+}
+#endif
+
+#ifdef __linux__
+ssize_t __real_sendmsg(int fd, const struct msghdr *parts, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *parts, int flags);
+
+static int nrefused, refusal; /* so many writes end with this error */
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *parts, int flags)
+{
+    if (nrefused == 0)
+        return __real_sendmsg(fd, parts, flags);
+    nrefused--;
+    errno = refusal;
+    return -1;
+}
+
+static void what_the_system_has_no_room_for_is_written_later(void **state)
+{
+    enum { LONG = 5000 }; /* goes by that call */
+    static const int refusals[] = { EAGAIN, ENOBUFS, ENOMEM };
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        side pair[2];
+        int sockets[2];
+        message sent, received;
+        open_pair(pair, sockets);
+        refusal = refusals[i];
+        nrefused = 3;
+        post_send(&pair[0], &sent, 1, LONG, LONG);
+        post_recv(&pair[1], &received, 1, LONG, LONG);
+        drive_until(pair, &received.done);
+        assert_arrived(&received);
+        drive_until(pair, &sent.done);
+        assert_int_equal(nrefused, 0);
+        assert_int_equal(pair[0].lost + pair[1].lost, 0);
+        free(sent.data);
+        free(received.data);
+        close_pair(pair);
+    }
 }
 #endif
 
@@ -1184,6 +1226,7 @@ int main(void)
         cmocka_unit_test(frames_that_leave_in_parts_arrive_whole),
 #endif
 #ifdef __linux__
+        cmocka_unit_test(what_the_system_has_no_room_for_is_written_later),
         cmocka_unit_test(nothing_is_paced_inside_a_host),
 #endif
         cmocka_unit_test(cancelled_eager_messages_give_their_budget_back),
