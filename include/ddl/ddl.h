@@ -354,10 +354,11 @@ DDL_API ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request);
  */
 
 /*
- * A send may complete before its receive is posted. A send of 0 elements sends no message, so a receive with
- * another count hears nothing of it and ends by its deadline. A receive that nobody answers cannot be taken
- * back; its deadline breaks the communicator as that of any operation does. Who receives what may come much
- * later, as a server does, sets a limit for it first (ddl_comm_set_timeout; INT64_MAX is for ever).
+ * A send may complete before its receive is posted. A send of 0 elements sends no message: a receive with
+ * another count is DDL_EMISMATCH if it was the last such send to that rank, and else ends by its deadline. A
+ * receive that nobody answers cannot be taken back; its deadline breaks the communicator as that of any
+ * operation does. Who receives what may come much later, as a server does, sets a limit for it first
+ * (ddl_comm_set_timeout; INT64_MAX is for ever).
  */
 DDL_API ddl_status ddl_send(const void *send, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
                             ddl_request **request);

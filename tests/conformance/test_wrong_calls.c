@@ -550,6 +550,7 @@ static const struct letter {
       DDL_INT32,
       DDL_INT32,
       { "sends 390000 int32", "expects 3 int32" } },
+    { "nothing", 0, 3, DDL_INT32, DDL_INT32, { "sends 0 int32 to", "expects 3 int32" } },
     { "less than is sent at once",
       3,
       390000,
