@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -87,6 +88,89 @@ static void it_ends_evenly(void **state)
     }
 }
 
+/* ---- by what they tell each other ---- */
+
+enum { SHARERS = 3, ROOM_BYTES = 1 << 20, LANE_BYTES = 64 * 1024 };
+
+static int moved_to = -1; /* by the last look */
+
+void __wrap_ddl_engine_move(ddl_engine *engine, int cpu);
+int __real_ddl_host_cpu(void);
+int __wrap_ddl_host_cpu(void);
+int __real_ddl_host_list_cpus(int cpus[], int most);
+int __wrap_ddl_host_list_cpus(int cpus[], int most);
+
+static bool are_all_on_the_first; /* of two CPUs */
+
+void __wrap_ddl_engine_move(ddl_engine *engine, int cpu)
+{
+    (void)engine;
+    moved_to = cpu;
+}
+
+int __wrap_ddl_host_cpu(void)
+{
+    return are_all_on_the_first ? 0 : __real_ddl_host_cpu();
+}
+
+int __wrap_ddl_host_list_cpus(int cpus[], int most)
+{
+    if (!are_all_on_the_first)
+        return __real_ddl_host_list_cpus(cpus, most);
+    cpus[0] = 0;
+    cpus[1] = 1;
+    return 2;
+}
+
+/* Three ranks are on the first of two CPUs. The others have told so at this time of their clock, and the last
+ * one looks at that of its own; where it moves to, or -1. */
+static int look_at_what_was_told(int64_t told_ms, int64_t now_ms)
+{
+    ddl_roster *rosters[SHARERS];
+    ddl_lanes *lanes[SHARERS];
+    for (int rank = 0; rank < SHARERS; rank++) {
+        assert_int_equal(ddl_roster_create(rank, SHARERS, &rosters[rank], NULL), DDL_OK);
+        for (int i = 0; i < SHARERS; i++) {
+            rosters[rank]->members[i].pid = getpid();
+            rosters[rank]->members[i].cpus = 2;
+        }
+        ddl_roster_derive(rosters[rank]);
+        assert_int_equal(ddl_lanes_create(rosters[rank], ROOM_BYTES, 0, LANE_BYTES, &lanes[rank], NULL),
+                         DDL_OK);
+    }
+    for (int rank = 0; rank < SHARERS; rank++)
+        for (int other = 0; other < SHARERS; other++)
+            if (other != rank)
+                assert_int_equal(ddl_lanes_join(lanes[rank], other, dup(ddl_lanes_memory(lanes[other])),
+                                                dup(ddl_lanes_bell(lanes[other])), NULL),
+                                 DDL_OK);
+    are_all_on_the_first = true;
+    for (int rank = 0; rank < SHARERS; rank++) {
+        ddl_balance balance = { 0 };
+        moved_to = -1;
+        ddl_balance_look(&balance, lanes[rank], rosters[rank], NULL,
+                         (rank < SHARERS - 1 ? told_ms : now_ms) * DDL_NS_PER_MS);
+    }
+    are_all_on_the_first = false;
+    for (int rank = 0; rank < SHARERS; rank++) {
+        ddl_lanes_destroy(lanes[rank]);
+        ddl_roster_destroy(rosters[rank]);
+    }
+    return moved_to;
+}
+
+static void nobody_moves_by_what_was_told_long_ago_or_is_to_come(void **state)
+{
+    enum { NOW_MS = 1000000 };
+    (void)state;
+    assert_int_equal(look_at_what_was_told(NOW_MS - 10, NOW_MS), 1);
+    assert_int_equal(look_at_what_was_told(NOW_MS + 10, NOW_MS), 1);
+    assert_int_equal(look_at_what_was_told(NOW_MS - 1000, NOW_MS), -1);
+    assert_int_equal(look_at_what_was_told(NOW_MS + 1000, NOW_MS), -1); /* of a clock that is ahead */
+}
+
+/* ---- moving ---- */
+
 static void *move_that(void *arg)
 {
     const int *what = arg;
@@ -146,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_highest_of_too_many_moves),
         cmocka_unit_test(it_ends_evenly),
+        cmocka_unit_test(nobody_moves_by_what_was_told_long_ago_or_is_to_come),
         cmocka_unit_test(a_thread_moves_and_is_not_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
