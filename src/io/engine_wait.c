@@ -226,7 +226,8 @@ ddl_gate_end ddl_engine_nap(ddl_engine *engine, ddl_gate *gate, int most_ms)
 
 /*
  * Holder at entry, not at exit: sleep at the gate. Returns at an event, a doorbell or a tick; false: nothing
- * has happened until that.
+ * has happened until that. A job that comes after the sweep rings, as its thread sees that there is a
+ * watcher.
  */
 static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, ddl_deadline deadline)
 {
@@ -234,8 +235,7 @@ static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, ddl_deadlin
     bool moved = ddl_engine_do_sweep(engine) || ddl_engine_run_loop(engine);
     ddl_engine_tick(engine, ddl_now_ns());
     int loop_ms = uv_backend_timeout(&engine->loop);
-    bool stay_awake = moved || reached(goal) || atomic_load(&engine->njobs) > 0 ||
-                      engine->client.doze(engine->client.arg) || engine->unwatched;
+    bool stay_awake = moved || reached(goal) || engine->client.doze(engine->client.arg) || engine->unwatched;
     int nap_ms = ddl_engine_nap_of(engine, ddl_deadline_left_ms(deadline)); /* doze may have set it */
     int timeout_ms = loop_ms >= 0 && loop_ms < nap_ms ? loop_ms : nap_ms;
     ddl_engine_release(engine);
