@@ -150,7 +150,6 @@ static void give_up(ddl_outgoing *call, const ddl_error *error)
 {
     end_call(call);
     call->error = *error;
-    call->error.culprit = call->rank;
     call->state = FAILED;
     miss(call->meshing, wish_of(call));
 }
