@@ -130,9 +130,8 @@ void ddl_watching_answer(ddl_comm *comm, int peer)
     snprintf(
         notice.text, sizeof notice.text,
         "%s %s:%u hears nothing of rank %d, which lives, and its host acknowledges nothing of what that "
-        "sends "
-        "again and again; does something between them drop large packets (look at the MTU), or all in that "
-        "direction?",
+        "sends again and again; does something between them drop large packets (look at the MTU), or all in "
+        "that direction?",
         ddl_comm_describe(comm, peer, who, sizeof who), member->address, member->port, comm->rank);
     ddl_failure_raise(comm, &notice);
 }
