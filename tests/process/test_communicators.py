@@ -2,19 +2,13 @@
 
     test_communicators.py ACTOR [CLASS[.TEST]...] [-v]
 """
-import os
 import random
 import signal
-import sys
 import time
-import unittest
 
-import test_failures
-from test_failures import LARGE, SMALL, WARM, Failures
+from failures import LARGE, ROUNDS, SEED, SMALL, WARM, Failures, main
 from world import bound
 
-SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
-ROUNDS = int(os.environ.get("DDL_TEST_ROUNDS", "1"))
 CASES = "cases:5:25"
 
 
@@ -472,7 +466,4 @@ class Shrinking(Communicators):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    test_failures.ACTOR = sys.argv.pop(1)
-    unittest.main()
+    main(__doc__)

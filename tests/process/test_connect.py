@@ -9,13 +9,13 @@ import random
 import resource
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
-import test_failures
+import failures
+from failures import SEED, SMALL, main
 from test_communicators import CASES, Communicators
-from test_failures import SMALL, Strangers
+from test_strangers import Strangers
 from world import await_rest, bound, end_well, listening_ports
 
 NRANKS = 9
@@ -168,7 +168,7 @@ class Failing(Connecting):
     def test_who_insists_on_memory_that_it_cannot_have_tells_all(self):
         """Rank 4; where pairs connect late also 1 and 7 hear it, which are not connected to it."""
         no_files = ["sh", "-c", 'ulimit -f 0 && exec "$@"', "sh"]
-        if subprocess.run([*no_files, test_failures.ACTOR], timeout=30).returncode != 0:
+        if subprocess.run([*no_files, failures.ACTOR], timeout=30).returncode != 0:
             self.skipTest("the thread sanitizer writes files itself")
         for connect in "lazy", "eager":
             world = self.world(DDL_CONNECT=connect)
@@ -332,7 +332,7 @@ class Doors(Connecting, Strangers):
         self.skipTest("the same as where all connect at the start")
 
     def test_during_operations(self):
-        draw = random.Random(test_failures.SEED)
+        draw = random.Random(SEED)
         world = self.world()
         ranks = world.start_all("init", "line", "alltoall:100:int32", "line", CASES, "free")
         for rank in ranks:
@@ -454,5 +454,4 @@ class Many(Connecting):
 
 
 if __name__ == "__main__":
-    test_failures.ACTOR = sys.argv.pop(1)
-    unittest.main()
+    main(__doc__)

@@ -16,17 +16,13 @@ import random
 import re
 import shutil
 import signal
-import sys
 import threading
 import time
-import unittest
 from collections import namedtuple
 
-import test_failures
-from test_failures import Failures
+from failures import SEED, Failures, main
 from world import bound
 
-SEED = int(os.environ.get("DDL_TEST_SEED", "1"))
 ROUNDS = int(os.environ.get("DDL_TEST_ROUNDS", "40"))
 TLS = os.environ.get("DDL_TEST_TLS", "1") == "1"
 ONE_CPU = ("taskset", "-c", str(min(os.sched_getaffinity(0)))) if shutil.which("taskset") else ()
@@ -244,7 +240,4 @@ class Histories(Failures):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    test_failures.ACTOR = sys.argv.pop(1)
-    unittest.main()
+    main(__doc__)
