@@ -17,6 +17,7 @@ enum {
                           is used */
     MOST_PLANS = 4096,
     MOST_BYTES = 10 * 1024 * 1024,
+    MOST_PASSED = 16,
     /* About, for a step beside itself, in a schedule with what it has for a board, and in a run: */
     SCHEDULED_BYTES = 64,
     WAITING_BYTES = 16,
@@ -100,15 +101,19 @@ static bool has_enough_once(const ddl_plan_cache *cache)
     return cache->nonce >= MOST_ONCE;
 }
 
+/* Those in use are as good as new; some of them are passed by, not all that there may be. */
 static void make_room_in(ddl_plan_cache *cache, ddl_list *list,
                          bool (*lacks_room)(const ddl_plan_cache *cache))
 {
-    DDL_LIST_FOR_EACH (link, list) {
-        entry *old = DDL_CONTAINER(link, entry, by_use);
-        if (!lacks_room(cache))
-            return;
-        if (old->plan->users == 0)
+    for (int npassed = 0; npassed < MOST_PASSED && lacks_room(cache) && !ddl_list_empty(list);) {
+        entry *old = DDL_CONTAINER(ddl_list_first(list), entry, by_use);
+        if (old->plan->users == 0) {
             drop(cache, old);
+            continue;
+        }
+        ddl_list_remove(&old->by_use);
+        ddl_list_append(list, &old->by_use);
+        npassed++;
     }
 }
 

@@ -15,9 +15,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
-enum { MOST_KEPT = 24 * 1024 * 1024 };
+enum { MOST_KEPT = 48 * 1024 * 1024 };
 
 static int failed(const char *what)
 {
@@ -73,6 +74,29 @@ static int send_and_receive(ddl_comm *world, int64_t values[], ddl_request *requ
     return finish("waiting for messages", values, requests, count, 3);
 }
 
+/* With other counts in each, in a window; sources are all ones. */
+static int exchange(ddl_comm *world, ddl_request *requests[], int count)
+{
+    enum { WINDOW = 4000, MOST = 64 };
+    static uint8_t in[2 * MOST], out[WINDOW][2 * MOST];
+    const int rank = ddl_rank(world);
+    memset(in, 1, sizeof in);
+    for (int i = 0; i < count + WINDOW; i++) {
+        if (i >= WINDOW && ddl_wait(&requests[i - WINDOW]) != DDL_OK)
+            return failed("waiting for an alltoallv");
+        if (i >= count)
+            continue;
+        /* Own block and the other rank's: what goes from 0 to 1 and from 1 to 0 differs. */
+        const size_t own = (size_t)(i % 61), there = (size_t)((i / 61 + 7 * rank) % 64),
+                     here = (size_t)((i / 61 + 7 * (1 - rank)) % 64);
+        const size_t to[] = { rank == 0 ? own : there, rank == 0 ? there : own };
+        const size_t from[] = { rank == 0 ? own : here, rank == 0 ? here : own };
+        if (ddl_alltoallv(in, to, out[i % WINDOW], from, DDL_UINT8, world, &requests[i]) != DDL_OK)
+            return failed("an alltoallv");
+    }
+    return 0;
+}
+
 static int sum_up(ddl_comm *world, int64_t values[], ddl_request *requests[], int count)
 {
     for (int i = 0; i < count; i++) {
@@ -100,7 +124,7 @@ int main(int argc, char **argv)
     const size_t least = bytes_in_use();
     int bad = send_and_receive(world, values, requests, count, false) ||
               send_and_receive(world, values, requests, count, true) ||
-              sum_up(world, values, requests, count);
+              sum_up(world, values, requests, count) || exchange(world, requests, count / 4);
     const double taken = cpu_seconds() - before;
     if (!bad && taken > limit)
         bad = fprintf(stderr, "outstanding: %d of each took %.1f s of a CPU, more than %.1f\n", count, taken,
