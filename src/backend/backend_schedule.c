@@ -14,7 +14,11 @@ enum {
     SCRATCH_ALIGNMENT = 64,
     SCRATCH_CLASSES = 40, /* by powers of two from SCRATCH_LEAST */
     SCRATCH_LEAST = 256,
-    SCRATCH_KEPT = 1024 /* idle blocks of a class; what a burst of calls took is not the backend's for ever */
+    /* Not all that a burst of calls took: idle bytes, and blocks of a class, of which a few are kept whatever
+     * they take. */
+    SCRATCH_BYTES_KEPT = 64 * 1024 * 1024,
+    SCRATCH_MOST_KEPT = 1024,
+    SCRATCH_LEAST_KEPT = 16
 };
 
 typedef struct scratch { /* at the start of a free block */
@@ -29,6 +33,7 @@ struct ddl_backend {
     ddl_plan_cache *plans;
     ddl_list free_scratch[SCRATCH_CLASSES];
     unsigned nfree_scratch[SCRATCH_CLASSES];
+    size_t free_scratch_bytes;
 };
 
 /* ---- scratch ---- */
@@ -48,6 +53,7 @@ static void *take_scratch(ddl_backend *backend, size_t bytes)
     ddl_link *first = ddl_list_take_first(&backend->free_scratch[class]);
     if (first != NULL) {
         backend->nfree_scratch[class]--;
+        backend->free_scratch_bytes -= (size_t)SCRATCH_LEAST << class;
         return DDL_CONTAINER(first, scratch, link);
     }
     void *memory = NULL;
@@ -59,10 +65,17 @@ static void *take_scratch(ddl_backend *backend, size_t bytes)
     return memory;
 }
 
+static bool has_enough_scratch(const ddl_backend *backend, int class)
+{
+    const unsigned nfree = backend->nfree_scratch[class];
+    return nfree >= SCRATCH_LEAST_KEPT &&
+           (nfree >= SCRATCH_MOST_KEPT || backend->free_scratch_bytes >= SCRATCH_BYTES_KEPT);
+}
+
 static void give_scratch(ddl_backend *backend, void *memory, size_t bytes)
 {
     const int class = scratch_class(bytes);
-    if (backend->nfree_scratch[class] == SCRATCH_KEPT) {
+    if (has_enough_scratch(backend, class)) {
         free(memory);
         return;
     }
@@ -70,6 +83,7 @@ static void give_scratch(ddl_backend *backend, void *memory, size_t bytes)
     memset(&block->link, 0, sizeof block->link);
     ddl_list_append(&backend->free_scratch[class], &block->link);
     backend->nfree_scratch[class]++;
+    backend->free_scratch_bytes += (size_t)SCRATCH_LEAST << class;
 }
 
 /* ---- pieces ---- */
