@@ -56,7 +56,8 @@ static ddl_status take_step(ddl_comm *comm, model *reached)
     return status;
 }
 
-/* A failure may have come to some while others were through with the step: all take what the furthest has. */
+/* A failure may have come to some while others were through with the step: all take what the furthest has.
+ * Only what has come whole: of a broadcast that fails a part may be there. */
 static ddl_status catch_up(ddl_comm *comm, model *reached)
 {
     double *steps = calloc((size_t)ddl_size(comm), sizeof *steps);
@@ -68,8 +69,12 @@ static ddl_status catch_up(ddl_comm *comm, model *reached)
         if (steps[rank] > steps[furthest])
             furthest = rank;
     free(steps);
+    if (status != DDL_OK)
+        return status;
+    model whole = *reached;
+    status = ddl_broadcast(&whole, MODEL_VALUES, DDL_FLOAT64, furthest, comm, NULL);
     if (status == DDL_OK)
-        status = ddl_broadcast(reached, MODEL_VALUES, DDL_FLOAT64, furthest, comm, NULL);
+        *reached = whole;
     return status;
 }
 
@@ -97,15 +102,19 @@ int main(int argc, char **argv)
     }
     const bool is_victim = argc == 3 && atoi(argv[1]) == ddl_rank(comm);
     model reached = { 0 };
-    for (bool is_even = true; reached.step < STEPS || !is_even;) {
+    /* Nobody leaves before all are through: who has to shrink needs the others. (It may fail for some of them
+     * still; these know the result, too.) */
+    for (bool is_even = true, all_are_through = false; !all_are_through;) {
+        const bool is_through = is_even && reached.step >= STEPS;
         if (is_victim && reached.step >= atoi(argv[2]))
             kill(getpid(), SIGKILL);
-        if ((is_even ? take_step(comm, &reached) : catch_up(comm, &reached)) == DDL_OK)
-            is_even = true;
-        else if (go_on_without_the_lost(&comm))
-            is_even = false;
-        else
+        const ddl_status status = !is_even     ? catch_up(comm, &reached)
+                                  : is_through ? ddl_barrier(comm, NULL)
+                                               : take_step(comm, &reached);
+        if (status != DDL_OK && !go_on_without_the_lost(&comm))
             return EXIT_FAILURE;
+        is_even = status == DDL_OK;
+        all_are_through = is_even && is_through;
     }
     if (ddl_rank(comm) == 0)
         printf("y = %.4f x + %.4f, found by %d process%s\n", reached.slope, reached.offset, ddl_size(comm),

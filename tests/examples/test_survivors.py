@@ -27,10 +27,10 @@ class Survivors(unittest.TestCase):
         self.assertEqual(self.check(3).stderr, "")
 
     def test_one_is_lost(self):
-        for victim, step in (2, 50), (0, 399), (3, 0):
+        for victim, step in (2, 50), (0, 399), (3, 0), (1, 400):
             with self.subTest(victim=victim, step=step):
                 done = self.check(4, victim, step)
-                self.assertTrue(re.search(rf"DDL_EPEERLOST allreduce#{step + 1} .*: rank {victim} ", done.stderr), done.stderr)
+                self.assertTrue(re.search(rf"DDL_EPEERLOST {'allreduce' if step < 400 else 'barrier'}#{step + 1} .*: rank {victim} ", done.stderr), done.stderr)
 
     def test_fewer_than_half_do_not_go_on(self):
         done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", "2", "--on_failure", "continue", SURVIVORS, "0", "7"])
