@@ -455,8 +455,6 @@ void ddl_failure_tick(ddl_comm *comm, int64_t now_ns)
     ddl_votes_tick(comm, now_ns);
     if (!ddl_list_empty(&comm->in_flight))
         tell_what_is_before(comm, now_ns);
-    if (comm->world->is_watching)
-        ddl_watching_look_at_acks(comm, now_ns);
     int ntold = 0, nwatched = 0;
     DDL_LIST_FOR_EACH (link, &comm->in_flight) {
         ddl_request *request = DDL_CONTAINER(link, ddl_request, link);

@@ -24,11 +24,9 @@ static ddl_vigil_limits limits_of(const ddl_world *world)
                                world->config.unreachable_ms * DDL_NS_PER_MS };
 }
 
-ddl_vigil_verdict ddl_watching_look(ddl_comm *comm, int peer, int64_t now_ns)
+static ddl_vigil_verdict look(ddl_world *world, int member, int64_t now_ns)
 {
-    ddl_world *world = comm->world;
     const ddl_vigil_limits limits = limits_of(world);
-    const int member = comm->members[peer];
     ddl_signs signs;
     bool ping;
     ddl_vigil *vigil = &world->vigils[member];
@@ -40,6 +38,11 @@ ddl_vigil_verdict ddl_watching_look(ddl_comm *comm, int peer, int64_t now_ns)
     if (ping)
         ddl_mesh_ping(world->mesh, member);
     return vigil->verdict;
+}
+
+ddl_vigil_verdict ddl_watching_look(ddl_comm *comm, int peer, int64_t now_ns)
+{
+    return look(comm->world, comm->members[peer], now_ns);
 }
 
 static void watch_pending(void *arg, int peer, bool outgoing)
@@ -106,17 +109,41 @@ void ddl_watching_look_for_signs(ddl_comm *comm, const ddl_request *request, int
         raise_no_sign(comm, request, it.found, it.verdict);
 }
 
-void ddl_watching_look_at_acks(ddl_comm *comm, int64_t now_ns)
+/* The oldest operation of a communicator that is well, if it has waited for long enough. */
+static const ddl_request *oldest_watched(const ddl_comm *comm, int64_t now_ns)
 {
     const ddl_link *first = ddl_list_first(&comm->in_flight);
     const ddl_request *oldest = first != NULL ? DDL_CONTAINER(first, ddl_request, link) : NULL;
+    return oldest != NULL && !ddl_failure_is_known(comm) && is_watched(oldest, now_ns) ? oldest : NULL;
+}
+
+static void raise_unreachable(ddl_world *world, int member, int64_t now_ns)
+{
+    DDL_LIST_FOR_EACH (link, &world->active) {
+        ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, active);
+        const ddl_request *oldest = oldest_watched(comm, now_ns);
+        if (oldest != NULL && comm->rank_of[member] >= 0)
+            raise_no_sign(comm, oldest, comm->rank_of[member], DDL_VIGIL_UNREACHABLE);
+    }
+}
+
+static bool anything_is_watched(const ddl_world *world, int64_t now_ns)
+{
+    DDL_LIST_FOR_EACH (link, &world->active)
+        if (oldest_watched(DDL_CONTAINER(link, ddl_comm, active), now_ns) != NULL)
+            return true;
+    return false;
+}
+
+void ddl_watching_look_at_acks(ddl_world *world, int64_t now_ns)
+{
     ddl_signs signs;
-    if (oldest == NULL || !is_watched(oldest, now_ns))
+    if (!anything_is_watched(world, now_ns))
         return;
-    for (int peer = 0; peer < comm->nranks && !ddl_failure_is_known(comm); peer++)
-        if (ddl_mesh_see(comm->mesh, comm->members[peer], &signs) && signs.awaits_acks &&
-            ddl_watching_look(comm, peer, now_ns) == DDL_VIGIL_UNREACHABLE)
-            raise_no_sign(comm, oldest, peer, DDL_VIGIL_UNREACHABLE);
+    for (int member = 0; member < world->config.nranks; member++)
+        if (ddl_mesh_may_await_acks(world->mesh, member) && ddl_mesh_see(world->mesh, member, &signs) &&
+            signs.awaits_acks && look(world, member, now_ns) == DDL_VIGIL_UNREACHABLE)
+            raise_unreachable(world, member, now_ns);
 }
 
 void ddl_watching_answer(ddl_comm *comm, int peer)

@@ -16,7 +16,7 @@ void ddl_watching_look_for_signs(ddl_comm *comm, const ddl_request *request, int
 
 /* While any operation has waited as long: to whom something lies unacknowledged, whether it waits for that
  * rank or not. What was sent before may be all that others wait for. */
-void ddl_watching_look_at_acks(ddl_comm *comm, int64_t now_ns);
+void ddl_watching_look_at_acks(ddl_world *world, int64_t now_ns);
 
 /* peer says that this rank gives no sign of life. If what is sent there is not acknowledged it cannot come.
  */

@@ -169,6 +169,8 @@ static void tick(void *arg, int64_t now_ns)
     if (world->is_watching)
         world->watched_ns = now_ns;
     world->posts_held = true;
+    if (world->is_watching)
+        ddl_watching_look_at_acks(world, now_ns);
     DDL_LIST_FOR_EACH (link, &world->active) {
         ddl_comm *comm = DDL_CONTAINER(link, ddl_comm, active);
         ddl_failure_tick(comm, now_ns);

@@ -119,6 +119,7 @@ typedef struct ddl_mesh_link {
     ddl_list awaiting;   /* xfers that wait for a grant */
     ddl_bytes control;   /* frames without xfer */
     uint64_t bytes_said; /* of them, ever */
+    bool has_left;       /* something, since all that had was acknowledged */
     size_t control_sent;
     uint8_t header[DDL_FRAME_BYTES]; /* of the first of sending */
     size_t header_sent;

@@ -223,6 +223,7 @@ static void fail_to_write(ddl_mesh_link *link)
 static ddl_xfer *take_as_sent(ddl_mesh_link *link, const going_out *out, size_t bytes)
 {
     ddl_xfer *xfer = out->xfer;
+    link->has_left = true;
     const size_t of_held = ddl_size_min(bytes, out->held);
     const size_t of_control = ddl_size_min(bytes - of_held, out->control);
     if (out->held > 0)

@@ -87,8 +87,15 @@ bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs)
         signs->answers = acks.answers;
         signs->ack_ns = acks.ago_ns;
         signs->tries = acks.tries;
+        link->has_left = acks.awaits_more;
     }
     return true;
+}
+
+bool ddl_mesh_may_await_acks(const ddl_mesh *mesh, int peer)
+{
+    const ddl_mesh_link *link = &mesh->links[peer];
+    return link->state == DDL_LINK_OPEN && link->out == NULL && link->has_left;
 }
 
 void ddl_mesh_ping(ddl_mesh *mesh, int peer)

@@ -156,6 +156,9 @@ bool ddl_mesh_may_answer(const ddl_mesh *mesh, int peer);
 /* What shows that peer lives. False: it is not connected. */
 bool ddl_mesh_see(ddl_mesh *mesh, int peer, ddl_signs *signs);
 
+/* Without asking the system: false where all that was sent had been acknowledged when it was last asked. */
+bool ddl_mesh_may_await_acks(const ddl_mesh *mesh, int peer);
+
 /* Have it show that it does: within a second or so, wherever its program is. */
 void ddl_mesh_ping(ddl_mesh *mesh, int peer);
 
