@@ -23,6 +23,7 @@
 
 enum {
     SETTLE_MS = 50,           /* for the causes that others have seen to arrive */
+    SETTLE_BROKEN_MS = 150,   /* and for ranks that are idle to say that they have not lost it */
     SETTLE_MISMATCH_MS = 200, /* and for ranks that have not come to the call, or are idle */
     SETTLE_SPARSE_MS = 200,   /* if they come by way of others */
     SETTLE_ALONE_MS = 550,    /* in all, if rank 0 does not say which calls differ: one that is idle hears of
@@ -100,7 +101,9 @@ static int64_t settle_ms(const ddl_comm *comm, const ddl_notice *notice)
     bool may_know_more = notice->code == DDL_EMISMATCH && comm->nranks > 2;
     if (may_know_more)
         return SETTLE_MISMATCH_MS + (comm->sparse ? SETTLE_SPARSE_MS : 0);
-    return is_by_others(comm, notice) ? SETTLE_SPARSE_MS : SETTLE_MS;
+    if (is_by_others(comm, notice))
+        return SETTLE_SPARSE_MS;
+    return ddl_failure_may_be_cut(comm, notice) ? SETTLE_BROKEN_MS : SETTLE_MS;
 }
 
 /* Calls that may differ too, but that no message has compared so far. The first that differs is to be named,

@@ -1,9 +1,9 @@
 /*
  * failure_doubt.c - whether a rank that some have lost was lost by all.
  *
- * A process that ends is lost to everybody within moments. A connection that is cut on the way is lost to two
- * ranks, each of which takes the other one for the culprit. So who is told that a rank was lost, and has not
- * lost it once the loop has been run, denies that: it tells all others the cause as it has heard it. They
+ * A process that ends is lost to everybody within moments. A connection that is reset on the way is lost to
+ * two ranks, each of which takes the other one for the culprit. So who is told that a rank was lost, and has
+ * not lost it once the loop has been run, denies that: it tells all others the cause as it has heard it. They
  * wait for longer then, until each of the two knows what the other one says, and all take the lower one. Who
  * loses the rank after all says so, in its own name, and then nobody waits for longer than after any death.
  *
@@ -19,18 +19,20 @@ enum {
     CONFIRMED_MS = 50 /* and if nobody denies it any more */
 };
 
-/* Whether a cause is that its witness has lost the culprit, rather than what a rank says of itself. */
-static bool is_loss(const ddl_comm *comm, const ddl_notice *cause)
+/* What a process that ends closes may come late to some, behind what it had sent; so of that nobody doubts.
+ */
+bool ddl_failure_may_be_cut(const ddl_comm *comm, const ddl_notice *cause)
 {
-    return !comm->sparse && cause->code == DDL_EPEERLOST && cause->culprit >= 0 && cause->witness >= 0 &&
-           cause->witness != cause->culprit;
+    return !comm->sparse && comm->nranks > 2 && cause->code == DDL_EPEERLOST && cause->culprit >= 0 &&
+           cause->witness >= 0 && cause->witness != cause->culprit &&
+           strstr(cause->text, DDL_FAILURE_BROKE) != NULL;
 }
 
 static bool is_in_doubt(const ddl_comm *comm)
 {
     const ddl_failure *failure = &comm->failure;
     return failure->phase == DDL_FAILURE_SETTLING && !failure->cause.is_final &&
-           is_loss(comm, &failure->cause);
+           ddl_failure_may_be_cut(comm, &failure->cause);
 }
 
 static bool has_not_lost(const ddl_comm *comm, int rank)
@@ -65,7 +67,8 @@ void ddl_failure_doubt_anew(ddl_comm *comm)
 void ddl_failure_doubt_told(ddl_comm *comm, int peer, const ddl_notice *notice)
 {
     ddl_failure *failure = &comm->failure;
-    if (!is_in_doubt(comm) || !is_loss(comm, notice) || notice->culprit != failure->cause.culprit)
+    if (!is_in_doubt(comm) || !ddl_failure_may_be_cut(comm, notice) ||
+        notice->culprit != failure->cause.culprit)
         return;
     set_denial(comm, peer, peer != notice->witness);
     if (failure->is_doubted || failure->denied_by[comm->rank] || !has_not_lost(comm, notice->culprit))
@@ -111,11 +114,10 @@ void ddl_failure_doubt_gone(ddl_comm *comm, int peer)
 void ddl_failure_doubt_end(ddl_comm *comm)
 {
     ddl_notice *cause = &comm->failure.cause;
-    char *look = strstr(cause->text, DDL_FAILURE_LOOK_AT);
-    if (!is_in_doubt(comm) || comm->failure.ndenials == 0 || look == NULL)
-        return;
-    snprintf(look, sizeof cause->text - (size_t)(look - cause->text),
-             "; others have not lost it, so it is the connection between it and rank %d that broke: is that "
-             "cut on the way?",
-             cause->witness);
+    const size_t length = strlen(cause->text);
+    if (is_in_doubt(comm) && comm->failure.ndenials > 0)
+        snprintf(cause->text + length, sizeof cause->text - length,
+                 "; others have not lost it: if it lives, the connection between it and rank %d was cut on "
+                 "the way",
+                 cause->witness);
 }

@@ -49,7 +49,7 @@ static void raise_lost(ddl_comm *comm, int peer, int os_errno, const char *how)
                  "%s %s:%u: %s; is its host down, or cut off from rank %d's?", who, member->address,
                  member->port, how, comm->rank);
     else
-        snprintf(notice.text, sizeof notice.text, "%s %s:%u: %s" DDL_FAILURE_LOOK_AT "%d", who,
+        snprintf(notice.text, sizeof notice.text, "%s %s:%u: %s; look at the output of rank %d", who,
                  member->address, member->port, how, peer);
     raise_seen(comm, &notice, os_errno);
 }
@@ -93,7 +93,8 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     if (os_errno != 0 && strerror_r(os_errno, reason, sizeof reason) == 0)
         snprintf(how, sizeof how,
                  ddl_socket_is_cut_off(os_errno) ? "its connection was given up by the system (%s)"
-                                                 : "its process ended or its connection broke (%s)",
+                                                 : "its process ended or its connection" DDL_FAILURE_BROKE
+                                                   "%s)",
                  reason);
     raise_lost(comm, peer, os_errno, how);
 }

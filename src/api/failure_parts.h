@@ -30,8 +30,9 @@ static inline ddl_signature ddl_failure_common_part(const ddl_signature *signatu
     return common;
 }
 
-/* Of a rank that was lost; its number follows. Of one that others have not lost it is not said. */
-#define DDL_FAILURE_LOOK_AT "; look at the output of rank "
+/* Of a connection that was reset, rather than closed by a process that ends: in the text of its loss, as only
+ * that comes to all ranks. */
+#define DDL_FAILURE_BROKE " broke ("
 
 /* ---- failure.c: the cause ---- */
 
@@ -43,6 +44,8 @@ void ddl_failure_tell_cause(ddl_comm *comm, int peer);
 
 /* ---- failure_doubt.c: whether who was lost by some was lost by all ---- */
 
+/* Whether others may still have the culprit of this cause. */
+bool ddl_failure_may_be_cut(const ddl_comm *comm, const ddl_notice *cause);
 /* There is another cause. */
 void ddl_failure_doubt_anew(ddl_comm *comm);
 /* A peer has told this, which is the cause now, or was told before. */
