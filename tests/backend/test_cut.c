@@ -77,6 +77,14 @@ static ddl_status build_and_count(const ddl_shape *shape, ddl_schedule **schedul
     return counted->build(shape, schedule, err);
 }
 
+static ddl_algorithm counting(ddl_collective collective)
+{
+    counted = ddl_catalogue_find(collective, "direct");
+    ddl_algorithm row = *counted;
+    row.build = build_and_count;
+    return row;
+}
+
 /* Schedules that were built for the cut of a call with so large blocks. */
 static int built_for(const ddl_algorithm *row, size_t count, ddl_cut_memo *memo)
 {
@@ -93,9 +101,7 @@ static int built_for(const ddl_algorithm *row, size_t count, ddl_cut_memo *memo)
 static void smaller_blocks_are_not_measured_again(void **state)
 {
     (void)state;
-    counted = ddl_catalogue_find(DDL_COLLECTIVE_ALLGATHERV, "direct");
-    ddl_algorithm row = *counted;
-    row.build = build_and_count;
+    const ddl_algorithm row = counting(DDL_COLLECTIVE_ALLGATHERV);
     ddl_cut_memo memo = { .next = 0 };
     assert_true(built_for(&row, 1000, &memo) > 0);
     assert_int_equal(built_for(&row, 1000, &memo), 0);
@@ -109,9 +115,7 @@ static void smaller_blocks_are_not_measured_again(void **state)
 static void an_alltoallv_is_measured_once(void **state)
 {
     (void)state;
-    counted = ddl_catalogue_find(DDL_COLLECTIVE_ALLTOALLV, "direct");
-    ddl_algorithm row = *counted;
-    row.build = build_and_count;
+    const ddl_algorithm row = counting(DDL_COLLECTIVE_ALLTOALLV);
     ddl_cut_memo memo = { .next = 0 };
     assert_true(built_for(&row, 7, &memo) > 0);
     assert_int_equal(built_for(&row, 0, &memo), 0);
