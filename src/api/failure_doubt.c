@@ -5,7 +5,7 @@
  * two ranks, each of which takes the other one for the culprit. So who is told that a rank was lost, and has
  * not lost it once the loop has been run, denies that: it tells all others the cause as it has heard it. They
  * wait for longer then, until each of the two knows what the other one says, and all take the lower one. Who
- * loses the rank after all says so, in its own name, and then nobody waits for longer than after any death.
+ * loses the rank after all says so, in its own name, and then nobody waits for longer.
  *
  * Where pairs connect late all causes are passed on, and waited for, anyway.
  */

@@ -89,11 +89,11 @@ class Hosts:
         return enter
 
 
-def slow_down(host, rate="1mbit"):
+def slow_down(host, rate="1mbit", device="wire"):
     """What it sends goes at 1 Mbit/s, or at another rate: above that in bursts that take a segment of 64 KiB as it is. The
     system would cut it into packets and set a timer for each, which took both processors."""
     burst = "16kb" if rate == "1mbit" else "128kb"
-    subprocess.run(["tc", "-n", host, "qdisc", "add", "dev", "wire", "root", "tbf", "rate", rate, "burst", burst, "latency", "300ms"],
+    subprocess.run(["tc", "-n", host, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", burst, "latency", "300ms"],
                    check=True, capture_output=True, timeout=30)
 
 
@@ -782,6 +782,31 @@ class Connections(OnHosts):
         cases = ({"DDL_STREAMS": "1"}, {"DDL_STREAMS": "1", "is_idle": True}, {"DDL_CONNECT": "lazy", "DDL_STREAMS": "1"}, {"DDL_STREAMS": "2"})
         made = [self.hosts(3) for _ in cases]
         self.at_once(lambda hosts, environment: self.between_two(hosts, **environment), *zip(made, cases))
+
+    def test_a_process_whose_end_comes_late_to_one_has_ended(self):
+        """Rank 1 is killed while what it sent to rank 2 is on a slow way of its own, and rank 0 sees the end at once: nobody
+        takes it for a connection that broke."""
+        hosts = self.hosts(3)
+        ip("-n", hosts.names[1], "link", "add", "slow", "type", "veth", "peer", "name", "slow", "netns", hosts.names[2])
+        for host, other in (1, 3), (2, 2):
+            ip("-n", hosts.names[host], "link", "set", "slow", "up")
+            ip("-n", hosts.names[host], "route", "add", f"10.77.0.{other}/32", "dev", "slow", "src", f"10.77.0.{host + 1}")
+        world = World(ACTOR, 3)
+        calls = ("recv:10:float32:1", "send:60000000:float32:2", "recv:60000000:float32:1")
+        ranks = [self.rank(world, hosts, h, h, "init", "barrier", "line", calls[h], "free") for h in range(3)]
+        for one in ranks:
+            one.expect("init", "DDL_OK")
+            one.expect("call", "DDL_OK")
+            one.expect("ready")
+        slow_down(hosts.names[1], device="slow")
+        for one in ranks:
+            one.go()
+        time.sleep(1.5)
+        ranks[1].kill()
+        for one in ranks[0], ranks[2]:
+            record = one.expect("call", "DDL_EPEERLOST")
+            self.assertEqual(record["culprit"], 1, record)
+            self.assertTrue(record["text"].endswith("its process ended (connection closed); look at the output of rank 1"), record)
 
     def meddle(self, hosts, how):
         """What all ranks report once rank 1's program has done that to a descriptor of its connection with rank 0."""
