@@ -242,8 +242,8 @@ DDL_API ddl_status ddl_comm_abort(ddl_comm *comm, const char *reason);
  * failure), or since a thread of the library is stuck (which may take a second more to find out). Results
  * of operations that have completed are not touched by that, and a rank that comes after the others have left
  * gets DDL_OK. So what one rank does alone for long, such as saving a model, is best done after this call.
- * Of a communicator that has failed, as its part in a world that lost a rank, which no call of this rank has
- * told yet: that failure. It is freed all the same.
+ * If comm has failed, as a part does when one of its ranks is lost, and no call of this rank has told that
+ * yet: that failure. It is freed all the same.
  * Thread: any; no other call on comm may be running but waits and tests.
  */
 DDL_API ddl_status ddl_comm_free(ddl_comm **comm);
@@ -358,7 +358,7 @@ DDL_API ddl_status ddl_barrier(ddl_comm *comm, ddl_request **request);
  * another count is DDL_EMISMATCH if it was the last such send to that rank, and else ends by its deadline. A
  * receive that nobody answers cannot be taken back; its deadline breaks the communicator as that of any
  * operation does. Who receives what may come much later, as a server does, sets a limit for it first
- * (ddl_comm_set_timeout; INT64_MAX is for ever).
+ * (ddl_comm_set_timeout; with INT64_MAX it waits until the peer sends or is lost).
  */
 DDL_API ddl_status ddl_send(const void *send, size_t count, ddl_dtype dtype, int peer, ddl_comm *comm,
                             ddl_request **request);
