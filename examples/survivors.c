@@ -96,6 +96,10 @@ static bool go_on_without_the_lost(ddl_comm **comm)
 int main(int argc, char **argv)
 {
     ddl_comm *comm = NULL;
+    if (argc != 1 && argc != 3) {
+        fprintf(stderr, "usage: survivors [RANK STEP]\n");
+        return 2;
+    }
     if (ddl_init(&comm, NULL) != DDL_OK) {
         fprintf(stderr, "%s\n", ddl_last_error()->text);
         return EXIT_FAILURE;

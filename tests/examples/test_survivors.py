@@ -32,6 +32,10 @@ class Survivors(unittest.TestCase):
                 done = self.check(4, victim, step)
                 self.assertTrue(re.search(rf"DDL_EPEERLOST {'allreduce' if step < 400 else 'barrier'}#{step + 1} .*: rank {victim} ", done.stderr), done.stderr)
 
+    def test_a_wrong_argument_is_refused(self):
+        done = run([SURVIVORS, "x"])
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", "usage: survivors [RANK STEP]\n"))
+
     def test_fewer_than_half_do_not_go_on(self):
         done = run([LAUNCHER, "--no-prefix", "--nproc_per_node", "2", "--on_failure", "continue", SURVIVORS, "0", "7"])
         self.assertEqual(done.stdout, "")
