@@ -493,11 +493,3 @@ ddl_status workload_try(struct workload *workload, const char *dtype_name, bool 
     }
     return DDL_OK;
 }
-
-void workload_clear(struct workload *workload)
-{
-    size_t bytes = workload->elements * ddl_dtype_bytes(workload->dtype);
-    memset(workload->send_memory, 0, bytes);
-    if (workload->recv_memory != NULL)
-        memset(workload->recv_memory, 0, bytes);
-}

@@ -74,7 +74,4 @@ bool workload_check(const struct workload *workload, char *reason, size_t reason
  * for that. */
 ddl_status workload_try(struct workload *workload, const char *dtype_name, bool *right);
 
-/* Zeros everywhere: numbers that stay what they are however often the operation is repeated in place. */
-void workload_clear(struct workload *workload);
-
 #endif
