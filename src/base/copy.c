@@ -130,7 +130,7 @@ static size_t what_stays_in_last_caches(void)
 {
     enum { CORES = 8 };
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return (size_t)(cores > CORES ? (cores + CORES - 1) / CORES : 1) * 12 * MIB;
+    return (size_t)(cores > CORES ? (cores + CORES - 1) / CORES : 1) * 20 * MIB;
 }
 
 size_t ddl_copy_cached_bytes(bool posted)
