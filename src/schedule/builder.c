@@ -227,7 +227,7 @@ static ddl_step *begin(ddl_builder *b, ddl_step_kind kind)
     if (b->status != DDL_OK)
         return NULL;
     if (b->nsteps == b->steps_capacity) {
-        uint32_t more = b->steps_capacity == 0 ? 32 : 2 * b->steps_capacity;
+        uint32_t more = b->steps_capacity == 0 ? 8 : 2 * b->steps_capacity;
         ddl_step *grown = ddl_alloc_array(more, sizeof *grown);
         if (grown == NULL) {
             b->status = DDL_ENOMEM;
