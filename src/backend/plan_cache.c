@@ -1,4 +1,10 @@
-/* plan_cache.c - least recently used plans make room. */
+/*
+ * plan_cache.c - least recently used plans make room.
+ *
+ * Calls of the v forms may come with counts that never come again. So the plan of a first one is let go after
+ * a few others, while its memory is still in the caches of the processor for the next; the call stays known,
+ * and if it comes again its plan is kept.
+ */
 #include "backend/plan_cache.h"
 
 #include "backend/plan_posted.h"
@@ -8,14 +14,14 @@
 #include <stdint.h>
 
 /* A program may go round hundreds of sizes, one for each layer of a model, and to make a plan takes longer
- * than most calls. But in the v forms each call may be another one. */
+ * than most calls. */
 enum {
     BUCKET_BITS = 8,
     BUCKETS = 1 << BUCKET_BITS,
     LEAST_PLANS = 128, /* are kept whatever they take */
-    MOST_ONCE = 1024,  /* plans of v forms that were called but once: of more hardly one is still near when it
-                          is used */
     MOST_PLANS = 4096,
+    MOST_ONCE = 16,    /* plans of calls that came but once */
+    MOST_KNOWN = 4096, /* calls whose plans were let go */
     MOST_BYTES = 10 * 1024 * 1024,
     MOST_PASSED = 16,
     /* About, for a step beside itself, in a schedule with what it has for a board, and in a run: */
@@ -24,22 +30,32 @@ enum {
     MESSAGE_BYTES = 256 /* and for each message of it */
 };
 
+typedef enum standing {
+    KEPT,  /* its plan is the cache's until others need the room */
+    ONCE,  /* of a v form, and came but once */
+    KNOWN, /* likewise, and its plan was let go */
+    STANDINGS
+} standing;
+
 typedef struct entry {
-    ddl_plan *plan;
+    uint64_t hash;
+    ddl_plan *plan;    /* NULL: KNOWN */
     size_t post_bytes; /* that was asked for */
     size_t bytes;
     unsigned nruns;  /* that bytes counts */
     ddl_link link;   /* in its bucket */
     ddl_link by_use; /* the least recently used idle one makes room */
-    bool is_once;    /* of a v form, and has not been found again */
+    standing standing;
 } entry;
 
 struct ddl_plan_cache {
     bool has_board;
     ddl_list buckets[BUCKETS]; /* of entry */
-    ddl_list by_use;           /* likewise, that which was used last at the end; */
-    ddl_list once;             /* or in this one */
-    size_t nplans, nonce, bytes;
+    struct {
+        ddl_list by_use; /* likewise, that which was used last at the end */
+        size_t n;
+    } of[STANDINGS];
+    size_t bytes; /* of all plans */
     ddl_cut_memo cuts;
 };
 
@@ -51,68 +67,110 @@ ddl_plan_cache *ddl_plan_cache_create(bool has_board)
     cache->has_board = has_board;
     for (int i = 0; i < BUCKETS; i++)
         ddl_list_init(&cache->buckets[i]);
-    ddl_list_init(&cache->by_use);
-    ddl_list_init(&cache->once);
+    for (int i = 0; i < STANDINGS; i++)
+        ddl_list_init(&cache->of[i].by_use);
     return cache;
+}
+
+/* As the one of its list that was used last. */
+static void list(ddl_plan_cache *cache, entry *one, standing where)
+{
+    one->standing = where;
+    ddl_list_append(&cache->of[where].by_use, &one->by_use);
+    cache->of[where].n++;
+}
+
+static void unlist(ddl_plan_cache *cache, entry *one)
+{
+    ddl_list_remove(&one->by_use);
+    cache->of[one->standing].n--;
+}
+
+static void let_go(ddl_plan_cache *cache, entry *old)
+{
+    cache->bytes -= old->bytes;
+    ddl_plan_destroy(old->plan);
+    old->plan = NULL;
+    old->bytes = 0;
 }
 
 static void drop(ddl_plan_cache *cache, entry *old)
 {
+    unlist(cache, old);
     ddl_list_remove(&old->link);
-    ddl_list_remove(&old->by_use);
-    cache->nplans--;
-    cache->nonce -= old->is_once;
-    cache->bytes -= old->bytes;
-    ddl_plan_destroy(old->plan);
+    let_go(cache, old);
     ddl_free(old);
+}
+
+static entry *oldest(ddl_plan_cache *cache, standing where)
+{
+    return DDL_CONTAINER(ddl_list_first(&cache->of[where].by_use), entry, by_use);
 }
 
 void ddl_plan_cache_destroy(ddl_plan_cache *cache)
 {
     if (cache == NULL)
         return;
-    ddl_list *lists[] = { &cache->once, &cache->by_use };
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        for (ddl_link *first; (first = ddl_list_first(lists[i])) != NULL;)
-            drop(cache, DDL_CONTAINER(first, entry, by_use));
+    for (int i = 0; i < STANDINGS; i++)
+        while (cache->of[i].n > 0)
+            drop(cache, oldest(cache, (standing)i));
     ddl_free(cache);
 }
 
-static size_t bucket_of(const ddl_algorithm *algorithm, const ddl_shape *shape)
+static uint64_t hash_of(const ddl_algorithm *algorithm, const ddl_shape *shape)
 {
     uint64_t hash = (uintptr_t)algorithm / sizeof *algorithm;
     hash = hash * 31 + shape->count;
     hash = hash * 31 + (unsigned)shape->root;
+    hash = hash * 31 + shape->post_bytes;
     hash = hash * 31 + shape->element_bytes + (shape->in_place ? 16 : 0) + (shape->average ? 32 : 0) +
            (shape->is_staged ? 64 : 0);
     for (int i = 0; shape->blocks.counts != NULL && i < shape->nranks; i++)
         hash = hash * 31 + shape->blocks.counts[i];
-    hash *= UINT64_C(0x9e3779b97f4a7c15);
-    return hash >> (64 - BUCKET_BITS);
+    return hash * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static ddl_list *bucket_of(ddl_plan_cache *cache, uint64_t hash)
+{
+    return &cache->buckets[hash >> (64 - BUCKET_BITS)];
 }
 
 static bool is_full(const ddl_plan_cache *cache)
 {
-    return cache->nplans >= LEAST_PLANS && (cache->nplans >= MOST_PLANS || cache->bytes >= MOST_BYTES);
+    const size_t nplans = cache->of[KEPT].n + cache->of[ONCE].n;
+    return nplans >= LEAST_PLANS && (nplans >= MOST_PLANS || cache->bytes >= MOST_BYTES);
 }
 
 static bool has_enough_once(const ddl_plan_cache *cache)
 {
-    return cache->nonce >= MOST_ONCE;
+    return cache->of[ONCE].n >= MOST_ONCE;
+}
+
+static void retire(ddl_plan_cache *cache, entry *old)
+{
+    if (old->standing == KEPT) {
+        drop(cache, old);
+        return;
+    }
+    let_go(cache, old);
+    unlist(cache, old);
+    list(cache, old, KNOWN);
+    if (cache->of[KNOWN].n > MOST_KNOWN)
+        drop(cache, oldest(cache, KNOWN));
 }
 
 /* Those in use are as good as new; some of them are passed by, not all that there may be. */
-static void make_room_in(ddl_plan_cache *cache, ddl_list *list,
+static void make_room_in(ddl_plan_cache *cache, standing where,
                          bool (*lacks_room)(const ddl_plan_cache *cache))
 {
-    for (int npassed = 0; npassed < MOST_PASSED && lacks_room(cache) && !ddl_list_empty(list);) {
-        entry *old = DDL_CONTAINER(ddl_list_first(list), entry, by_use);
+    for (int npassed = 0; npassed < MOST_PASSED && cache->of[where].n > 0 && lacks_room(cache);) {
+        entry *old = oldest(cache, where);
         if (old->plan->users == 0) {
-            drop(cache, old);
+            retire(cache, old);
             continue;
         }
-        ddl_list_remove(&old->by_use);
-        ddl_list_append(list, &old->by_use);
+        unlist(cache, old);
+        list(cache, old, where);
         npassed++;
     }
 }
@@ -120,9 +178,9 @@ static void make_room_in(ddl_plan_cache *cache, ddl_list *list,
 /* If all are in use the cache grows for a while. */
 static void make_room(ddl_plan_cache *cache)
 {
-    make_room_in(cache, &cache->once, has_enough_once);
-    make_room_in(cache, &cache->once, is_full);
-    make_room_in(cache, &cache->by_use, is_full);
+    make_room_in(cache, ONCE, has_enough_once);
+    make_room_in(cache, ONCE, is_full);
+    make_room_in(cache, KEPT, is_full);
 }
 
 /* About what a plan takes with its runs, of which there are as many as were in flight at a time. */
@@ -177,36 +235,42 @@ static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, co
         ddl_free(new);
         return status;
     }
+    new->hash = hash_of(algorithm, shape);
     new->post_bytes = shape->post_bytes;
-    ddl_list_append(&cache->buckets[bucket_of(algorithm, shape)], &new->link);
-    new->is_once = ddl_collective_is_uneven(algorithm->collective);
-    ddl_list_append(new->is_once ? &cache->once : &cache->by_use, &new->by_use);
-    cache->nplans++;
-    cache->nonce += new->is_once;
+    ddl_list_append(bucket_of(cache, new->hash), &new->link);
     weigh(cache, new);
     *made = new;
     return DDL_OK;
 }
 
+/* Of two calls that are as good as never hashed alike, one may pass for the other where its plan was let go.
+ */
+static entry *look_up(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape)
+{
+    const uint64_t hash = hash_of(algorithm, shape);
+    DDL_LIST_FOR_EACH (link, bucket_of(cache, hash)) {
+        entry *there = DDL_CONTAINER(link, entry, link);
+        if (there->hash == hash && (there->plan == NULL || (there->post_bytes == shape->post_bytes &&
+                                                            ddl_plan_fits(there->plan, algorithm, shape))))
+            return there;
+    }
+    return NULL;
+}
+
 ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
                                ddl_plan **found, ddl_error *err)
 {
-    entry *fitting = NULL;
-    DDL_LIST_FOR_EACH (link, &cache->buckets[bucket_of(algorithm, shape)]) {
-        entry *there = DDL_CONTAINER(link, entry, link);
-        if (there->post_bytes == shape->post_bytes && ddl_plan_fits(there->plan, algorithm, shape)) {
-            fitting = there;
-            break;
-        }
+    entry *fitting = look_up(cache, algorithm, shape);
+    const bool came_before = fitting != NULL;
+    if (came_before && fitting->plan == NULL) {
+        drop(cache, fitting);
+        fitting = NULL;
     }
-    if (fitting == NULL) {
+    if (fitting == NULL)
         DDL_TRY(make(cache, algorithm, shape, &fitting, err));
-    } else {
-        cache->nonce -= fitting->is_once;
-        fitting->is_once = false;
-        ddl_list_remove(&fitting->by_use);
-        ddl_list_append(&cache->by_use, &fitting->by_use);
-    }
+    else
+        unlist(cache, fitting);
+    list(cache, fitting, !came_before && ddl_collective_is_uneven(algorithm->collective) ? ONCE : KEPT);
     if (fitting->nruns != fitting->plan->nruns)
         weigh(cache, fitting);
     *found = fitting->plan;

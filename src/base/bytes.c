@@ -14,7 +14,8 @@ enum { NORESERVE = MAP_NORESERVE };
 enum { NORESERVE = 0 };
 #endif
 
-/* What each thread keeps for itself of what was freed, glibc's calloc does not look at before version 2.41. */
+/* What each thread keeps for itself of what was freed, glibc's calloc does not look at before version 2.41.
+ */
 enum { LITTLE_BYTES = 1024 };
 
 void *ddl_alloc(size_t bytes)

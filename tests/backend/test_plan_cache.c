@@ -140,6 +140,7 @@ static void plans_of_v_forms_count(void **state)
     for (int i = 1; i <= CALLS; i++) {
         ddl_plan_run *run;
         ddl_error error;
+        find_uneven(cache, i); /* or it were let go soon, as one that came but once */
         assert_int_equal(ddl_plan_take(find_uneven(cache, i), &run, &error), DDL_OK);
         ddl_plan_give_back(run);
     }
@@ -150,34 +151,60 @@ static void plans_of_v_forms_count(void **state)
     ddl_plan_cache_destroy(cache);
 }
 
-/* Another one in each call takes no more room than so many, and not from what is called again. */
+/* The plan of an allgatherv that rank 0 gives so many elements to; whether it was there already. */
+static bool call_uneven_of_two(ddl_plan_cache *cache, size_t of_rank_0)
+{
+    enum { TWO = 2 };
+    const size_t counts[TWO] = { of_rank_0, 1 }, starts[TWO] = { 0, of_rank_0 };
+    ddl_shape shape = { .nranks = TWO, .count = of_rank_0, .element_bytes = 4, .blocks = { counts, starts } };
+    ddl_plan *plan = find(cache, DDL_COLLECTIVE_ALLGATHERV, "ring", &shape);
+    const bool was_there = plan->nruns > 0;
+    ddl_plan_run *run;
+    ddl_error error;
+    assert_int_equal(ddl_plan_take(plan, &run, &error), DDL_OK);
+    ddl_plan_give_back(run);
+    return was_there;
+}
+
+/* Another one in each call takes little room, and none from what is called again. */
 static void what_is_called_once_makes_room_for_its_like(void **state)
 {
     (void)state;
-    enum { CALLS = 3000, ONCE = 1024, TWO = 2 };
+    enum { CALLS = 3000, ONCE = 16 };
     ddl_plan_cache *cache = ddl_plan_cache_create(false);
     assert_non_null(cache);
-    const ddl_plan *even = find_ring(cache, TWO, 1);
-    for (size_t i = 1; i <= CALLS; i++) {
-        const size_t counts[TWO] = { i, 1 }, starts[TWO] = { 0, i };
-        ddl_shape shape = { .nranks = TWO, .count = i, .element_bytes = 4, .blocks = { counts, starts } };
-        ddl_plan_run *run;
-        ddl_error error;
-        for (int again = 0; again < (i == 1 ? 2 : 1); again++) {
-            ddl_plan *plan = find(cache, DDL_COLLECTIVE_ALLGATHERV, "ring", &shape);
-            assert_int_equal(ddl_plan_take(plan, &run, &error), DDL_OK);
-            ddl_plan_give_back(run);
+    const ddl_plan *even = find_ring(cache, 2, 1);
+    assert_false(call_uneven_of_two(cache, 1));
+    for (size_t i = 1; i <= CALLS; i++)
+        assert_int_equal(call_uneven_of_two(cache, i), i == 1);
+    assert_ptr_equal(find_ring(cache, 2, 1), even);
+    assert_true(call_uneven_of_two(cache, 1));
+    for (size_t i = CALLS; i > 1; i--)
+        assert_int_equal(call_uneven_of_two(cache, i), i > CALLS - ONCE);
+    ddl_plan_cache_destroy(cache);
+}
+
+static void what_comes_a_second_time_is_kept(void **state)
+{
+    (void)state;
+    enum { CALLS = 1000, ONCE = 16, KNOWN = 4096 };
+    ddl_plan_cache *cache = ddl_plan_cache_create(false);
+    assert_non_null(cache);
+    for (int round = 0; round < 4; round++)
+        for (size_t i = 1; i <= CALLS; i++) {
+            const bool was_there = call_uneven_of_two(cache, i);
+            if (round != 1 ||
+                i <= CALLS - ONCE) /* of the last ones of the first round some are there still */
+                assert_int_equal(was_there, round > 1);
         }
-    }
-    assert_ptr_equal(find_ring(cache, TWO, 1), even);
-    int kept = 0;
-    for (size_t i = CALLS; i > 0; i--) {
-        const size_t counts[TWO] = { i, 1 }, starts[TWO] = { 0, i };
-        ddl_shape shape = { .nranks = TWO, .count = i, .element_bytes = 4, .blocks = { counts, starts } };
-        if (find(cache, DDL_COLLECTIVE_ALLGATHERV, "ring", &shape)->nruns > 0)
-            kept++;
-    }
-    assert_int_equal(kept, ONCE + 1); /* and that which was called twice */
+    for (size_t i = 1; i <= MANY; i++) /* of more than are known each is the first again */
+        assert_int_equal(call_uneven_of_two(cache, CALLS + i), false);
+    assert_true(call_uneven_of_two(cache, CALLS));
+    assert_false(call_uneven_of_two(cache, CALLS + 1));
+    for (size_t i = 2; i <= KNOWN; i++)
+        assert_false(call_uneven_of_two(cache, CALLS + MANY + i));
+    assert_false(call_uneven_of_two(cache, CALLS + 1));
+    assert_true(call_uneven_of_two(cache, CALLS + 1));
     ddl_plan_cache_destroy(cache);
 }
 
@@ -238,6 +265,7 @@ int main(void)
         cmocka_unit_test(the_least_recently_used_makes_room_unless_it_is_in_use),
         cmocka_unit_test(plans_of_v_forms_count),
         cmocka_unit_test(what_is_called_once_makes_room_for_its_like),
+        cmocka_unit_test(what_comes_a_second_time_is_kept),
         cmocka_unit_test(runs_of_a_burst_are_not_all_kept),
         cmocka_unit_test(all_tell_the_same_of_their_buffers),
     };
