@@ -100,7 +100,7 @@ static ddl_status find_uneven_phases(ddl_plan *plan, ddl_error *err)
 
 static ddl_status find_phases(ddl_plan *plan, ddl_error *err)
 {
-    if (ddl_collective_is_uneven(plan->algorithm->collective))
+    if (ddl_collective_is_uneven(plan->algorithm->collective) && plan->npieces > 1)
         return find_uneven_phases(plan, err);
     size_t last = plan->shape.count - (plan->npieces - 1) * plan->piece_count;
     plan->nphases = last != plan->piece_count && plan->npieces > 1 ? 2 : 1;
@@ -115,24 +115,20 @@ static ddl_status find_phases(ddl_plan *plan, ddl_error *err)
 
 /* ---- life ---- */
 
-/* The caller's array, kept. False: no memory. */
-static bool keep(const size_t **array, int nranks)
+/* The caller's arrays, kept, in one piece of memory. False: no memory. */
+static bool keep_arrays(ddl_plan *plan)
 {
-    if (*array == NULL)
+    const size_t n = (size_t)plan->shape.nranks;
+    const size_t **arrays[] = { &plan->shape.blocks.counts, &plan->shape.blocks.starts,
+                                &plan->shape.out_blocks.counts, &plan->shape.out_blocks.starts };
+    enum { NARRAYS = sizeof arrays / sizeof *arrays };
+    if (!ddl_collective_is_uneven(plan->algorithm->collective))
         return true;
-    size_t *own = ddl_alloc_array((size_t)nranks, sizeof *own);
-    if (own != NULL)
-        memcpy(own, *array, (size_t)nranks * sizeof *own);
-    *array = own;
-    return own != NULL;
-}
-
-static bool keep_arrays(ddl_shape *shape)
-{
-    bool kept = keep(&shape->blocks.counts, shape->nranks);
-    kept = keep(&shape->blocks.starts, shape->nranks) && kept;
-    kept = keep(&shape->out_blocks.counts, shape->nranks) && kept;
-    return keep(&shape->out_blocks.starts, shape->nranks) && kept;
+    plan->arrays = ddl_alloc_array(NARRAYS * n, sizeof *plan->arrays);
+    for (size_t i = 0; plan->arrays != NULL && i < NARRAYS; i++)
+        if (*arrays[i] != NULL)
+            *arrays[i] = memcpy(plan->arrays + i * n, *arrays[i], n * sizeof **arrays[i]);
+    return plan->arrays != NULL;
 }
 
 /* What some rank has nothing of goes by messages. */
@@ -144,7 +140,7 @@ static bool may_be_posted(const ddl_plan *plan)
 static ddl_status fill(ddl_plan *plan, ddl_cut_memo *memo, bool *fits, ddl_error *err)
 {
     ddl_cut cut;
-    if (!keep_arrays(&plan->shape))
+    if (!keep_arrays(plan))
         return no_memory(err);
     DDL_TRY(ddl_cut_find(plan->algorithm, &plan->shape, memo, &cut, err));
     plan->piece_count = cut.piece_count;
@@ -241,9 +237,8 @@ static void destroy_run(ddl_plan_run *run)
 {
     for (int i = 0; i < run->nslots; i++) {
         ddl_plan_slot *slot = &run->slots[i];
-        for (uint32_t phase = 0; slot->runs != NULL && phase < run->plan->nphases; phase++)
+        for (uint32_t phase = 0; phase < run->plan->nphases; phase++)
             ddl_run_destroy(slot->runs[phase]);
-        ddl_free(slot->runs);
     }
     ddl_free(run);
 }
@@ -264,10 +259,7 @@ void ddl_plan_destroy(ddl_plan *plan)
     }
     ddl_free(plan->phases);
     ddl_layout_fini(&plan->layout);
-    const size_t *arrays[] = { plan->shape.blocks.counts, plan->shape.blocks.starts,
-                               plan->shape.out_blocks.counts, plan->shape.out_blocks.starts };
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        ddl_free((void *)(uintptr_t)arrays[i]);
+    ddl_free(plan->arrays);
     ddl_free(plan);
 }
 
@@ -293,9 +285,6 @@ bool ddl_plan_fits(const ddl_plan *plan, const ddl_algorithm *algorithm, const d
 
 static ddl_status prepare_slot(ddl_plan *plan, ddl_plan_slot *slot, ddl_error *err)
 {
-    slot->runs = ddl_alloc_array(plan->nphases, sizeof(ddl_run *));
-    if (slot->runs == NULL)
-        return no_memory(err);
     for (uint32_t phase = 0; plan->keeps_schedules && phase < plan->nphases; phase++)
         DDL_TRY(ddl_run_create(plan->phases[phase].schedule, &slot->runs[phase], err));
     return DDL_OK;
@@ -309,11 +298,14 @@ ddl_status ddl_plan_take(ddl_plan *plan, ddl_plan_run **out, ddl_error *err)
         *out = DDL_CONTAINER(first, ddl_plan_run, link);
         return DDL_OK;
     }
-    ddl_plan_run *run = ddl_alloc(sizeof *run);
+    const size_t nslots = ddl_size_min(plan->npieces, DDL_PIECES_IN_FLIGHT);
+    ddl_plan_run *run = ddl_alloc(sizeof *run + nslots * plan->nphases * sizeof *run->runs);
     if (run == NULL)
         return no_memory(err);
     run->plan = plan;
-    run->nslots = plan->npieces < DDL_PIECES_IN_FLIGHT ? (int)plan->npieces : DDL_PIECES_IN_FLIGHT;
+    run->nslots = (int)nslots;
+    for (int i = 0; i < run->nslots; i++)
+        run->slots[i].runs = run->runs + (size_t)i * plan->nphases;
     for (int i = 0; i < run->nslots; i++) {
         ddl_status status = prepare_slot(plan, &run->slots[i], err);
         if (status != DDL_OK) {

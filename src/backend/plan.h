@@ -21,14 +21,15 @@ enum { DDL_PIECES_IN_FLIGHT = 3 };
 typedef struct ddl_plan_phase {
     uint32_t first_piece;
     size_t count;                /* elements, of the vector or of the largest block */
-    size_t *counts, *out_counts; /* v forms: of each block */
+    size_t *counts, *out_counts; /* v forms of several pieces: of each block */
     ddl_schedule *schedule;      /* NULL: made for each piece */
     ddl_spans spans;             /* staged: of its first piece */
     ddl_oneshot *oneshot;        /* of its pieces over a board; NULL: they go by messages */
 } ddl_plan_phase;
 
 typedef struct ddl_plan {
-    ddl_shape shape; /* of the whole call; arrays of counts and starts are the plan's own */
+    ddl_shape shape; /* of the whole call; arrays of counts and starts are the plan's own: */
+    size_t *arrays;  /* all of them; NULL: there are none */
     const ddl_algorithm *algorithm;
     size_t piece_count; /* elements of every piece, of each block, unless it ends */
     uint32_t npieces;   /* at least 1 */
@@ -60,6 +61,7 @@ typedef struct ddl_plan_run {
     ddl_plan *plan;
     int nslots;
     ddl_plan_slot slots[DDL_PIECES_IN_FLIGHT];
+    ddl_run *runs[]; /* of all slots */
 } ddl_plan_run;
 
 /* Cut, see ddl_cut_find; shape's arrays are copied. With post_bytes in the shape it is cut for a board, and

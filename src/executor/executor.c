@@ -62,24 +62,25 @@ static void init_messages(ddl_run *run, const ddl_fusion fusions[])
     }
 }
 
+/* What a run needs of each step and message lies behind it, in one piece of memory. */
 ddl_status ddl_run_create(const ddl_schedule *schedule, ddl_run **out, ddl_error *err)
 {
-    ddl_run *run = ddl_alloc(sizeof *run);
-    if (run == NULL)
-        return DDL_FAIL(err, DDL_ENOMEM, "no memory for a run");
-    run->schedule = schedule;
-    run->waiting = ddl_alloc_array(schedule->nsteps, sizeof *run->waiting);
-    run->ready = ddl_alloc_array(schedule->nsteps, sizeof *run->ready);
-    run->message_of = ddl_alloc_array(schedule->nsteps, sizeof *run->message_of);
-    run->messages = ddl_alloc_array(schedule->nmessages, sizeof *run->messages);
-    run->operands = ddl_alloc_array(widest_reduce(schedule), sizeof *run->operands);
-    ddl_fusion *fusions = ddl_alloc_array(schedule->nmessages, sizeof *fusions);
-    if (run->waiting == NULL || run->ready == NULL || run->message_of == NULL || run->messages == NULL ||
-        run->operands == NULL || fusions == NULL) {
+    const size_t nsteps = schedule->nsteps, nmessages = schedule->nmessages;
+    const size_t messages_bytes = nmessages * sizeof(message);
+    const size_t operands_bytes = widest_reduce(schedule) * sizeof(void *);
+    ddl_run *run = ddl_alloc(sizeof *run + messages_bytes + operands_bytes + 3 * nsteps * sizeof(uint32_t));
+    ddl_fusion *fusions = ddl_alloc_array(nmessages, sizeof *fusions);
+    if (run == NULL || fusions == NULL) {
         ddl_free(fusions);
-        ddl_run_destroy(run);
+        ddl_free(run);
         return DDL_FAIL(err, DDL_ENOMEM, "no memory for a run of %u steps", (unsigned)schedule->nsteps);
     }
+    run->schedule = schedule;
+    run->messages = (message *)(void *)(run + 1);
+    run->operands = (const void **)(void *)((char *)run->messages + messages_bytes);
+    run->waiting = (uint32_t *)(void *)((char *)run->operands + operands_bytes);
+    run->ready = run->waiting + nsteps;
+    run->message_of = run->ready + nsteps;
     ddl_find_fusions(schedule, run->message_of, fusions);
     init_messages(run, fusions);
     ddl_free(fusions);
@@ -407,12 +408,6 @@ void ddl_run_destroy(ddl_run *run)
 {
     if (run == NULL)
         return;
-    if (run->messages != NULL)
-        ddl_run_cancel(run);
-    ddl_free(run->waiting);
-    ddl_free(run->ready);
-    ddl_free(run->message_of);
-    ddl_free(run->messages);
-    ddl_free(run->operands);
+    ddl_run_cancel(run);
     ddl_free(run);
 }

@@ -33,30 +33,43 @@ typedef struct reader {
     uint32_t step, older;
 } reader;
 
+typedef struct order_step {
+    uint32_t first_edge; /* into edges */
+    uint32_t stamp;      /* the latest step that has this one as a predecessor, plus one */
+} order_step;
+
+enum { FIRST_ROOM = 12 }; /* elements; what a few ranks need takes no further memory */
+
 struct ddl_order {
     space spaces[DDL_ORDER_SPACES];
     reader *readers;
     uint32_t nreaders, readers_capacity;
-    uint32_t *first_edge; /* of each step, into edges */
-    uint32_t *stamp;      /* of each step: the latest step that has it as a predecessor, plus one */
+    order_step *steps;
     uint32_t nsteps, steps_capacity;
     uint32_t *edges; /* predecessors, step after step */
     uint32_t nedges, edges_capacity;
     bool failed;
+    struct { /* of each array, until it outgrows it */
+        interval intervals[DDL_ORDER_SPACES][FIRST_ROOM];
+        reader readers[FIRST_ROOM];
+        order_step steps[FIRST_ROOM];
+        uint32_t edges[FIRST_ROOM];
+    } first;
 };
 
 /* Make room for one more element; false when out of memory. */
-static bool reserve(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
+static bool reserve(void **array, const void *first, uint32_t count, uint32_t *capacity, size_t element_bytes)
 {
     if (count < *capacity)
         return true;
-    uint32_t more = *capacity == 0 ? 32 : *capacity * 2;
+    uint32_t more = *capacity * 2;
     void *grown = ddl_alloc_array(more, element_bytes);
     if (grown == NULL)
         return false;
     if (count > 0)
         memcpy(grown, *array, count * element_bytes);
-    ddl_free(*array);
+    if (*array != first)
+        ddl_free(*array);
     *array = grown;
     *capacity = more;
     return true;
@@ -78,11 +91,12 @@ static void move_gap(space *s, uint32_t index)
 }
 
 /* False: out of memory. */
-static bool insert(space *s, uint32_t index, interval added)
+static bool insert(ddl_order *order, space *s, uint32_t index, interval added)
 {
     if (s->count == s->capacity) {
         move_gap(s, s->count); /* all in one piece */
-        if (!reserve((void **)&s->intervals, s->count, &s->capacity, sizeof *s->intervals))
+        if (!reserve((void **)&s->intervals, order->first.intervals[s - order->spaces], s->count,
+                     &s->capacity, sizeof *s->intervals))
             return false;
     }
     move_gap(s, index);
@@ -104,12 +118,13 @@ ddl_order *ddl_order_create(void)
     if (order == NULL)
         return NULL;
     for (int i = 0; i < DDL_ORDER_SPACES; i++) {
-        space *s = &order->spaces[i];
-        if (!insert(s, 0, (interval){ 0, NONE, NONE })) {
-            ddl_order_destroy(order);
-            return NULL;
-        }
+        order->first.intervals[i][0] = (interval){ 0, NONE, NONE };
+        order->spaces[i] = (space){ order->first.intervals[i], 1, FIRST_ROOM, 1, 0 };
     }
+    order->readers = order->first.readers;
+    order->steps = order->first.steps;
+    order->edges = order->first.edges;
+    order->readers_capacity = order->steps_capacity = order->edges_capacity = FIRST_ROOM;
     return order;
 }
 
@@ -118,26 +133,25 @@ void ddl_order_destroy(ddl_order *order)
     if (order == NULL)
         return;
     for (int i = 0; i < DDL_ORDER_SPACES; i++)
-        ddl_free(order->spaces[i].intervals);
-    ddl_free(order->readers);
-    ddl_free(order->first_edge);
-    ddl_free(order->stamp);
-    ddl_free(order->edges);
+        if (order->spaces[i].intervals != order->first.intervals[i])
+            ddl_free(order->spaces[i].intervals);
+    if (order->readers != order->first.readers)
+        ddl_free(order->readers);
+    if (order->steps != order->first.steps)
+        ddl_free(order->steps);
+    if (order->edges != order->first.edges)
+        ddl_free(order->edges);
     ddl_free(order);
 }
 
 void ddl_order_begin(ddl_order *order)
 {
-    uint32_t capacity = order->steps_capacity;
-    if (order->failed || !reserve((void **)&order->stamp, order->nsteps, &capacity, sizeof *order->stamp) ||
-        !reserve((void **)&order->first_edge, order->nsteps, &order->steps_capacity,
-                 sizeof *order->first_edge)) {
+    if (order->failed || !reserve((void **)&order->steps, order->first.steps, order->nsteps,
+                                  &order->steps_capacity, sizeof *order->steps)) {
         order->failed = true;
         return;
     }
-    order->stamp[order->nsteps] = 0;
-    order->first_edge[order->nsteps] = order->nedges;
-    order->nsteps++;
+    order->steps[order->nsteps++] = (order_step){ .first_edge = order->nedges };
 }
 
 static uint32_t current(const ddl_order *order)
@@ -147,14 +161,15 @@ static uint32_t current(const ddl_order *order)
 
 void ddl_order_after(ddl_order *order, uint32_t step)
 {
-    if (order->failed || order->stamp[step] == order->nsteps)
+    if (order->failed || order->steps[step].stamp == order->nsteps)
         return;
     DDL_ASSERT(step < current(order));
-    if (!reserve((void **)&order->edges, order->nedges, &order->edges_capacity, sizeof *order->edges)) {
+    if (!reserve((void **)&order->edges, order->first.edges, order->nedges, &order->edges_capacity,
+                 sizeof *order->edges)) {
         order->failed = true;
         return;
     }
-    order->stamp[step] = order->nsteps;
+    order->steps[step].stamp = order->nsteps;
     order->edges[order->nedges++] = step;
 }
 
@@ -188,7 +203,7 @@ static uint32_t cut(ddl_order *order, space *s, size_t position)
     const interval *found = at(s, index);
     if (found->start == position)
         return index;
-    if (!insert(s, index + 1, (interval){ position, found->writer, found->readers })) {
+    if (!insert(order, s, index + 1, (interval){ position, found->writer, found->readers })) {
         order->failed = true;
         return index;
     }
@@ -209,8 +224,8 @@ void ddl_order_read(ddl_order *order, int which, size_t offset, size_t bytes)
             continue;
         if (piece->writer != NONE)
             ddl_order_after(order, piece->writer);
-        if (!reserve((void **)&order->readers, order->nreaders, &order->readers_capacity,
-                     sizeof *order->readers)) {
+        if (!reserve((void **)&order->readers, order->first.readers, order->nreaders,
+                     &order->readers_capacity, sizeof *order->readers)) {
             order->failed = true;
             return;
         }
@@ -261,7 +276,7 @@ void ddl_order_end(ddl_order *order)
 {
     if (order->failed)
         return;
-    uint32_t step = current(order), first = order->first_edge[step];
+    uint32_t step = current(order), first = order->steps[step].first_edge;
     bool implied = false;
     for (uint32_t i = first; i < order->nedges; i++) {
         uint32_t count;
@@ -269,8 +284,8 @@ void ddl_order_end(ddl_order *order)
         if (count > IMPLIED_SEARCH_LIMIT)
             continue;
         for (uint32_t j = 0; j < count; j++)
-            if (order->stamp[further[j]] == order->nsteps) {
-                order->stamp[further[j]] = 0;
+            if (order->steps[further[j]].stamp == order->nsteps) {
+                order->steps[further[j]].stamp = 0;
                 implied = true;
             }
     }
@@ -278,15 +293,15 @@ void ddl_order_end(ddl_order *order)
         return;
     uint32_t kept = first;
     for (uint32_t i = first; i < order->nedges; i++)
-        if (order->stamp[order->edges[i]] == order->nsteps)
+        if (order->steps[order->edges[i]].stamp == order->nsteps)
             order->edges[kept++] = order->edges[i];
     order->nedges = kept;
 }
 
 const uint32_t *ddl_order_predecessors(const ddl_order *order, uint32_t step, uint32_t *count)
 {
-    uint32_t first = order->first_edge[step];
-    uint32_t end = step + 1 < order->nsteps ? order->first_edge[step + 1] : order->nedges;
+    uint32_t first = order->steps[step].first_edge;
+    uint32_t end = step + 1 < order->nsteps ? order->steps[step + 1].first_edge : order->nedges;
     *count = end - first;
     return order->edges + first;
 }

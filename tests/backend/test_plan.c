@@ -55,6 +55,12 @@ static ddl_uneven rising(int nranks, size_t count, size_t block_counts[MOST_RANK
     return (ddl_uneven){ block_counts, starts };
 }
 
+/* What each piece of a phase has of each block; of a single one that is all of them. */
+static const size_t *counts_of(const ddl_plan *plan, uint32_t phase)
+{
+    return plan->npieces > 1 ? plan->phases[phase].counts : plan->shape.blocks.counts;
+}
+
 /* All of it, each block once, whole and in order: what the pieces of a plan make up. */
 static void assert_pieces_make_up(const ddl_plan *plan, const size_t block_counts[])
 {
@@ -62,7 +68,7 @@ static void assert_pieces_make_up(const ddl_plan *plan, const size_t block_count
         size_t covered = 0;
         for (uint32_t phase = 0; phase < plan->nphases; phase++) {
             uint32_t end = phase + 1 < plan->nphases ? plan->phases[phase + 1].first_piece : plan->npieces;
-            size_t each = plan->phases[phase].counts[rank];
+            size_t each = counts_of(plan, phase)[rank];
             uint32_t pieces = end - plan->phases[phase].first_piece;
             assert_true(each == 0 || covered == plan->phases[phase].first_piece * plan->piece_count);
             assert_true(pieces == 1 || each == 0 || each == plan->piece_count);
@@ -232,7 +238,7 @@ static void scratch_has_room_for_every_phase_although_none_is_kept(void **state)
         assert_false(plan->keeps_schedules);
         for (uint32_t phase = 0; phase < plan->nphases; phase += 37) {
             ddl_schedule *schedule;
-            memcpy(piece_counts, plan->phases[phase].counts, sizeof piece_counts);
+            memcpy(piece_counts, counts_of(plan, phase), sizeof piece_counts);
             ddl_shape piece = shape;
             piece.count = plan->phases[phase].count;
             piece.blocks.counts = piece_counts;
