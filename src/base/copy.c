@@ -4,6 +4,7 @@
 #include "base/processor.h"
 #include "base/size.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -129,7 +130,12 @@ void ddl_copy(void *target, const void *source, size_t bytes, bool past_caches)
 static size_t what_stays_in_last_caches(void)
 {
     enum { CORES = 8 };
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    static atomic_long counted; /* once, as the system reads a file for it */
+    long cores = atomic_load_explicit(&counted, memory_order_relaxed);
+    if (cores == 0) {
+        cores = sysconf(_SC_NPROCESSORS_ONLN);
+        atomic_store_explicit(&counted, cores, memory_order_relaxed);
+    }
     return (size_t)(cores > CORES ? (cores + CORES - 1) / CORES : 1) * 20 * MIB;
 }
 
