@@ -12,6 +12,7 @@
 #include "base/size.h"
 
 #include <stdint.h>
+#include <string.h>
 
 /* A program may go round hundreds of sizes, one for each layer of a model, and to make a plan takes longer
  * than most calls. */
@@ -20,8 +21,10 @@ enum {
     BUCKETS = 1 << BUCKET_BITS,
     LEAST_PLANS = 128, /* are kept whatever they take */
     MOST_PLANS = 4096,
-    MOST_ONCE = 16,    /* plans of calls that came but once */
-    MOST_KNOWN = 4096, /* calls whose plans were let go */
+    MOST_ONCE = 16, /* plans of v forms that came but once */
+    KNOWN_BITS = 9,
+    KNOWN_SETS = 1 << KNOWN_BITS, /* of calls of v forms that came */
+    KNOWN_IN_SET = 8,
     MOST_BYTES = 10 * 1024 * 1024,
     MOST_PASSED = 16,
     /* About, for a step beside itself, in a schedule with what it has for a board, and in a run: */
@@ -30,32 +33,24 @@ enum {
     MESSAGE_BYTES = 256 /* and for each message of it */
 };
 
-typedef enum standing {
-    KEPT,  /* its plan is the cache's until others need the room */
-    ONCE,  /* of a v form, and came but once */
-    KNOWN, /* likewise, and its plan was let go */
-    STANDINGS
-} standing;
-
 typedef struct entry {
     uint64_t hash;
-    ddl_plan *plan;    /* NULL: KNOWN */
+    ddl_plan *plan;
     size_t post_bytes; /* that was asked for */
     size_t bytes;
     unsigned nruns;  /* that bytes counts */
     ddl_link link;   /* in its bucket */
     ddl_link by_use; /* the least recently used idle one makes room */
-    standing standing;
+    bool is_once;    /* of a v form, and has not been found again */
 } entry;
 
 struct ddl_plan_cache {
     bool has_board;
     ddl_list buckets[BUCKETS]; /* of entry */
-    struct {
-        ddl_list by_use; /* likewise, that which was used last at the end */
-        size_t n;
-    } of[STANDINGS];
-    size_t bytes; /* of all plans */
+    ddl_list by_use;           /* likewise, that which was used last at the end; */
+    ddl_list once;             /* or in this one */
+    size_t nplans, nonce, bytes;
+    uint64_t known[KNOWN_SETS][KNOWN_IN_SET]; /* hashes, in each set that which came last first; 0: none */
     ddl_cut_memo cuts;
 };
 
@@ -67,53 +62,30 @@ ddl_plan_cache *ddl_plan_cache_create(bool has_board)
     cache->has_board = has_board;
     for (int i = 0; i < BUCKETS; i++)
         ddl_list_init(&cache->buckets[i]);
-    for (int i = 0; i < STANDINGS; i++)
-        ddl_list_init(&cache->of[i].by_use);
+    ddl_list_init(&cache->by_use);
+    ddl_list_init(&cache->once);
     return cache;
-}
-
-/* As the one of its list that was used last. */
-static void list(ddl_plan_cache *cache, entry *one, standing where)
-{
-    one->standing = where;
-    ddl_list_append(&cache->of[where].by_use, &one->by_use);
-    cache->of[where].n++;
-}
-
-static void unlist(ddl_plan_cache *cache, entry *one)
-{
-    ddl_list_remove(&one->by_use);
-    cache->of[one->standing].n--;
-}
-
-static void let_go(ddl_plan_cache *cache, entry *old)
-{
-    cache->bytes -= old->bytes;
-    ddl_plan_destroy(old->plan);
-    old->plan = NULL;
-    old->bytes = 0;
 }
 
 static void drop(ddl_plan_cache *cache, entry *old)
 {
-    unlist(cache, old);
     ddl_list_remove(&old->link);
-    let_go(cache, old);
+    ddl_list_remove(&old->by_use);
+    cache->nplans--;
+    cache->nonce -= old->is_once;
+    cache->bytes -= old->bytes;
+    ddl_plan_destroy(old->plan);
     ddl_free(old);
-}
-
-static entry *oldest(ddl_plan_cache *cache, standing where)
-{
-    return DDL_CONTAINER(ddl_list_first(&cache->of[where].by_use), entry, by_use);
 }
 
 void ddl_plan_cache_destroy(ddl_plan_cache *cache)
 {
     if (cache == NULL)
         return;
-    for (int i = 0; i < STANDINGS; i++)
-        while (cache->of[i].n > 0)
-            drop(cache, oldest(cache, (standing)i));
+    ddl_list *lists[] = { &cache->once, &cache->by_use };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (ddl_link *first; (first = ddl_list_first(lists[i])) != NULL;)
+            drop(cache, DDL_CONTAINER(first, entry, by_use));
     ddl_free(cache);
 }
 
@@ -135,42 +107,41 @@ static ddl_list *bucket_of(ddl_plan_cache *cache, uint64_t hash)
     return &cache->buckets[hash >> (64 - BUCKET_BITS)];
 }
 
+/* Whether such a call came before; from now on it did. Two that hash alike pass for one another. */
+static bool has_come(ddl_plan_cache *cache, uint64_t hash)
+{
+    uint64_t *set = cache->known[hash >> (64 - KNOWN_BITS)];
+    size_t i = 0;
+    while (i < KNOWN_IN_SET - 1 && set[i] != hash)
+        i++;
+    const bool is_known = set[i] == hash;
+    memmove(set + 1, set, i * sizeof *set);
+    set[0] = hash;
+    return is_known;
+}
+
 static bool is_full(const ddl_plan_cache *cache)
 {
-    const size_t nplans = cache->of[KEPT].n + cache->of[ONCE].n;
-    return nplans >= LEAST_PLANS && (nplans >= MOST_PLANS || cache->bytes >= MOST_BYTES);
+    return cache->nplans >= LEAST_PLANS && (cache->nplans >= MOST_PLANS || cache->bytes >= MOST_BYTES);
 }
 
 static bool has_enough_once(const ddl_plan_cache *cache)
 {
-    return cache->of[ONCE].n >= MOST_ONCE;
-}
-
-static void retire(ddl_plan_cache *cache, entry *old)
-{
-    if (old->standing == KEPT) {
-        drop(cache, old);
-        return;
-    }
-    let_go(cache, old);
-    unlist(cache, old);
-    list(cache, old, KNOWN);
-    if (cache->of[KNOWN].n > MOST_KNOWN)
-        drop(cache, oldest(cache, KNOWN));
+    return cache->nonce >= MOST_ONCE;
 }
 
 /* Those in use are as good as new; some of them are passed by, not all that there may be. */
-static void make_room_in(ddl_plan_cache *cache, standing where,
+static void make_room_in(ddl_plan_cache *cache, ddl_list *list,
                          bool (*lacks_room)(const ddl_plan_cache *cache))
 {
-    for (int npassed = 0; npassed < MOST_PASSED && cache->of[where].n > 0 && lacks_room(cache);) {
-        entry *old = oldest(cache, where);
+    for (int npassed = 0; npassed < MOST_PASSED && lacks_room(cache) && !ddl_list_empty(list);) {
+        entry *old = DDL_CONTAINER(ddl_list_first(list), entry, by_use);
         if (old->plan->users == 0) {
-            retire(cache, old);
+            drop(cache, old);
             continue;
         }
-        unlist(cache, old);
-        list(cache, old, where);
+        ddl_list_remove(&old->by_use);
+        ddl_list_append(list, &old->by_use);
         npassed++;
     }
 }
@@ -178,9 +149,9 @@ static void make_room_in(ddl_plan_cache *cache, standing where,
 /* If all are in use the cache grows for a while. */
 static void make_room(ddl_plan_cache *cache)
 {
-    make_room_in(cache, ONCE, has_enough_once);
-    make_room_in(cache, ONCE, is_full);
-    make_room_in(cache, KEPT, is_full);
+    make_room_in(cache, &cache->once, has_enough_once);
+    make_room_in(cache, &cache->once, is_full);
+    make_room_in(cache, &cache->by_use, is_full);
 }
 
 /* About what a plan takes with its runs, of which there are as many as were in flight at a time. */
@@ -224,7 +195,7 @@ static ddl_status make_plan(ddl_plan_cache *cache, const ddl_algorithm *algorith
 }
 
 static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
-                       entry **made, ddl_error *err)
+                       uint64_t hash, entry **made, ddl_error *err)
 {
     make_room(cache);
     entry *new = ddl_alloc(sizeof *new);
@@ -235,42 +206,39 @@ static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, co
         ddl_free(new);
         return status;
     }
-    new->hash = hash_of(algorithm, shape);
+    new->hash = hash;
     new->post_bytes = shape->post_bytes;
-    ddl_list_append(bucket_of(cache, new->hash), &new->link);
+    ddl_list_append(bucket_of(cache, hash), &new->link);
+    new->is_once = ddl_collective_is_uneven(algorithm->collective) && !has_come(cache, hash);
+    ddl_list_append(new->is_once ? &cache->once : &cache->by_use, &new->by_use);
+    cache->nplans++;
+    cache->nonce += new->is_once;
     weigh(cache, new);
     *made = new;
     return DDL_OK;
 }
 
-/* Of two calls that are as good as never hashed alike, one may pass for the other where its plan was let go.
- */
-static entry *look_up(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape)
-{
-    const uint64_t hash = hash_of(algorithm, shape);
-    DDL_LIST_FOR_EACH (link, bucket_of(cache, hash)) {
-        entry *there = DDL_CONTAINER(link, entry, link);
-        if (there->hash == hash && (there->plan == NULL || (there->post_bytes == shape->post_bytes &&
-                                                            ddl_plan_fits(there->plan, algorithm, shape))))
-            return there;
-    }
-    return NULL;
-}
-
 ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
                                ddl_plan **found, ddl_error *err)
 {
-    entry *fitting = look_up(cache, algorithm, shape);
-    const bool came_before = fitting != NULL;
-    if (came_before && fitting->plan == NULL) {
-        drop(cache, fitting);
-        fitting = NULL;
+    entry *fitting = NULL;
+    const uint64_t hash = hash_of(algorithm, shape);
+    DDL_LIST_FOR_EACH (link, bucket_of(cache, hash)) {
+        entry *there = DDL_CONTAINER(link, entry, link);
+        if (there->hash == hash && there->post_bytes == shape->post_bytes &&
+            ddl_plan_fits(there->plan, algorithm, shape)) {
+            fitting = there;
+            break;
+        }
     }
-    if (fitting == NULL)
-        DDL_TRY(make(cache, algorithm, shape, &fitting, err));
-    else
-        unlist(cache, fitting);
-    list(cache, fitting, !came_before && ddl_collective_is_uneven(algorithm->collective) ? ONCE : KEPT);
+    if (fitting == NULL) {
+        DDL_TRY(make(cache, algorithm, shape, hash, &fitting, err));
+    } else {
+        cache->nonce -= fitting->is_once;
+        fitting->is_once = false;
+        ddl_list_remove(&fitting->by_use);
+        ddl_list_append(&cache->by_use, &fitting->by_use);
+    }
     if (fitting->nruns != fitting->plan->nruns)
         weigh(cache, fitting);
     *found = fitting->plan;
