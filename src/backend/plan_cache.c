@@ -52,6 +52,7 @@ struct ddl_plan_cache {
     size_t nplans, nonce, bytes;
     uint64_t known[KNOWN_SETS][KNOWN_IN_SET]; /* hashes, in each set that which came last first; 0: none */
     ddl_cut_memo cuts;
+    ddl_posted_memo posted;
 };
 
 ddl_plan_cache *ddl_plan_cache_create(bool has_board)
@@ -190,7 +191,7 @@ static ddl_status make_plan(ddl_plan_cache *cache, const ddl_algorithm *algorith
     by_messages.post_bytes = 0;
     *plan = NULL;
     if (cache->has_board && shape->post_bytes > 0)
-        DDL_TRY(ddl_plan_create_posted(algorithm, shape, &cache->cuts, plan, err));
+        DDL_TRY(ddl_plan_create_posted(algorithm, shape, &cache->cuts, &cache->posted, plan, err));
     return *plan != NULL ? DDL_OK : ddl_plan_create(algorithm, &by_messages, &cache->cuts, plan, err);
 }
 

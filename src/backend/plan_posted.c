@@ -48,36 +48,77 @@ static ddl_status would_tell(const ddl_plan *plan, size_t count, const ddl_onesh
     return status;
 }
 
-/* All ranks have to find the same, whether their own call is in place or not. */
-static ddl_status derive_oneshot(const ddl_plan *plan, ddl_plan_phase *phase, ddl_error *err)
+/* ---- what is known ---- */
+
+/* Whether it is possible depends on no counts, as long as each rank has something to say, and no more than a
+ * post may: the cut sees to that. Of even calls plans are kept, so it is not asked often. */
+static bool is_remembered(const ddl_plan *plan)
 {
+    const size_t *counts = plan->shape.blocks.counts;
+    for (int i = 0; counts != NULL && i < plan->shape.nranks; i++)
+        if (counts[i] == 0)
+            return false;
+    return counts != NULL;
+}
+
+static bool is_known(const ddl_posted_memo *memo, const ddl_plan *plan)
+{
+    for (int i = 0; i < DDL_POSTED_KNOWN; i++)
+        if (memo->known[i].algorithm == plan->algorithm &&
+            memo->known[i].element_bytes == plan->shape.element_bytes &&
+            memo->known[i].average == plan->shape.average)
+            return is_remembered(plan);
+    return false;
+}
+
+static void remember(ddl_posted_memo *memo, const ddl_plan *plan)
+{
+    if (is_remembered(plan) && !is_known(memo, plan))
+        memo->known[memo->next++ % DDL_POSTED_KNOWN] =
+            (struct ddl_posted_known){ plan->algorithm, plan->shape.element_bytes, plan->shape.average };
+}
+
+/* ---- derivation ---- */
+
+/* All ranks have to find the same, whether their own call is in place or not. */
+static ddl_status derive_oneshot(const ddl_plan *plan, ddl_plan_phase *phase, ddl_posted_memo *memo,
+                                 ddl_error *err)
+{
+    const bool is_barrier = plan->algorithm->collective == DDL_COLLECTIVE_BARRIER;
+    const int own = plan->shape.in_place ? 1 : 0, other = 1 - own;
     ddl_oneshot_posts posts[2][DDL_BOARD_RANKS];
-    bool possible[2] = { false, plan->algorithm->collective == DDL_COLLECTIVE_BARRIER };
-    for (int in_place = 0; in_place < 2 && !possible[in_place]; in_place++)
-        DDL_TRY(hear_all(plan, phase->count, in_place == 1, posts[in_place], &possible[in_place], err));
-    if (!possible[0] || !possible[1])
+    bool possible[2];
+    DDL_TRY(hear_all(plan, phase->count, own == 1, posts[own], &possible[own], err));
+    const bool is_heard = possible[own] && !is_barrier && !is_known(memo, plan);
+    possible[other] = possible[own];
+    if (is_heard)
+        DDL_TRY(hear_all(plan, phase->count, other == 1, posts[other], &possible[other], err));
+    if (!possible[other])
         return DDL_OK;
-    const int own = plan->shape.in_place ? 1 : 0;
+    remember(memo, plan);
     DDL_TRY(ddl_oneshot_create(phase->schedule, posts[own], &phase->oneshot, err));
     bool would = true;
-    if (ddl_oneshot_common_bytes(phase->oneshot) > 0)
-        DDL_TRY(would_tell(plan, phase->count, posts[1 - own], &would, err));
+    if (ddl_oneshot_common_bytes(phase->oneshot) > 0) {
+        if (!is_heard)
+            DDL_TRY(hear_all(plan, phase->count, other == 1, posts[other], &possible[other], err));
+        DDL_TRY(would_tell(plan, phase->count, posts[other], &would, err));
+    }
     if (!would)
         ddl_oneshot_forgo_common(phase->oneshot);
     return DDL_OK;
 }
 
-ddl_status ddl_plan_create_posted(const ddl_algorithm *algorithm, const ddl_shape *shape, ddl_cut_memo *memo,
-                                  ddl_plan **plan, ddl_error *err)
+ddl_status ddl_plan_create_posted(const ddl_algorithm *algorithm, const ddl_shape *shape, ddl_cut_memo *cuts,
+                                  ddl_posted_memo *memo, ddl_plan **plan, ddl_error *err)
 {
     *plan = NULL;
     if (!may_be_posted(algorithm->collective))
         return DDL_OK;
-    DDL_TRY(ddl_plan_create(algorithm, shape, memo, plan, err));
+    DDL_TRY(ddl_plan_create(algorithm, shape, cuts, plan, err));
     bool is_posted = *plan != NULL && (*plan)->keeps_schedules;
     ddl_status status = DDL_OK;
     for (uint32_t i = 0; is_posted && status == DDL_OK && i < (*plan)->nphases; i++) {
-        status = derive_oneshot(*plan, &(*plan)->phases[i], err);
+        status = derive_oneshot(*plan, &(*plan)->phases[i], memo, err);
         is_posted = (*plan)->phases[i].oneshot != NULL;
     }
     if (status != DDL_OK || !is_posted) {
