@@ -2,6 +2,7 @@
 #include "backend/choice_parts.h"
 
 #include "base/assert.h"
+#include "base/floating.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -91,8 +92,10 @@ int ddl_choice_place(double total_bytes)
     return (int)(bits * UINT64_C(0x9e3779b97f4a7c15) >> 59); /* of 32: the highest bits depend on all */
 }
 
-const ddl_algorithm *ddl_choose(const ddl_cost_model *model, ddl_collective collective,
-                                const ddl_placement *placement, double total_bytes)
+static __attribute__((noinline)) const ddl_algorithm *cheapest(const ddl_cost_model *model,
+                                                               ddl_collective collective,
+                                                               const ddl_placement *placement,
+                                                               double total_bytes)
 {
     size_t count;
     const ddl_algorithm *rows = ddl_catalogue(&count);
@@ -108,5 +111,14 @@ const ddl_algorithm *ddl_choose(const ddl_cost_model *model, ddl_collective coll
         }
     }
     DDL_ASSERT(best != NULL);
+    return best;
+}
+
+const ddl_algorithm *ddl_choose(const ddl_cost_model *model, ddl_collective collective,
+                                const ddl_placement *placement, double total_bytes)
+{
+    const ddl_floating before = ddl_floating_enter();
+    const ddl_algorithm *best = cheapest(model, collective, placement, total_bytes);
+    ddl_floating_leave(before);
     return best;
 }

@@ -53,7 +53,7 @@ static bool is_better_by_messages(const ddl_cost_model *model, ddl_collective co
     if (message_bytes <= SMALL)
         return false;
     if (gathers)
-        return message_bytes >= model->pull_bytes && model->crowding < FULL &&
+        return message_bytes >= ceil(model->pull_bytes) && model->crowding < FULL &&
                total_bytes * nranks <= GATHERED;
     return collective == DDL_COLLECTIVE_ALLTOALL && model->crowding < PACKED;
 }
@@ -111,6 +111,8 @@ bool ddl_choice_posts_for_root(const ddl_cost_model *model, ddl_collective colle
     }
 }
 
+/* Asked in each call, in the arithmetic of its thread: how that rounds decides nothing, as sizes, and what
+ * they are compared with, are whole numbers. */
 size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collective, int nranks,
                              double total_bytes)
 {

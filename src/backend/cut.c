@@ -2,6 +2,7 @@
 #include "backend/cut.h"
 
 #include "base/bytes.h"
+#include "base/floating.h"
 #include "base/size.h"
 #include "executor/oneshot.h"
 
@@ -188,7 +189,8 @@ static size_t first_count(ddl_collective collective, const ddl_shape *shape)
 
 typedef struct ddl_cut_known finding; /* what was measured */
 
-static ddl_status find(const ddl_algorithm *algorithm, const ddl_shape *shape, finding *found, ddl_error *err)
+static __attribute__((noinline)) ddl_status find_anew(const ddl_algorithm *algorithm, const ddl_shape *shape,
+                                                      finding *found, ddl_error *err)
 {
     const ddl_collective collective = algorithm->collective;
     size_t *even = NULL;
@@ -208,6 +210,14 @@ static ddl_status find(const ddl_algorithm *algorithm, const ddl_shape *shape, f
     found->piece = count;
     found->is_posted = largest.is_posted;
     return ddl_cut_check(algorithm, largest.message_bytes, err);
+}
+
+static ddl_status find(const ddl_algorithm *algorithm, const ddl_shape *shape, finding *found, ddl_error *err)
+{
+    const ddl_floating before = ddl_floating_enter();
+    const ddl_status status = find_anew(algorithm, shape, found, err);
+    ddl_floating_leave(before);
+    return status;
 }
 
 /* ---- what is known ---- */

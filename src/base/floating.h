@@ -2,7 +2,9 @@
  * floating.h - arithmetic that does not depend on who calls: to the nearest, with subnormals, without traps.
  *
  * A thread may have asked for something else, as torch.set_flush_denormal does, or a library that was linked
- * with -ffast-math. What the library computes in such a thread would differ from what it computes in its own.
+ * with -ffast-math. What the library computes in such a thread would differ from what it computes in its own,
+ * and from what other ranks do. A compiler may move arithmetic past both calls, so what is between them is a
+ * function that is not inlined.
  * Thread: any; enter and leave in the same one.
  */
 #ifndef DDL_BASE_FLOATING_H

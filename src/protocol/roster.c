@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/floating.h"
 #include "protocol/overlay.h"
 
 #include <stdlib.h>
@@ -315,11 +316,19 @@ static double crowding_of(const ddl_roster *roster, int rank)
     return (double)roster->sharers_of[rank] / cpus;
 }
 
-double ddl_roster_crowding(const ddl_roster *roster)
+static __attribute__((noinline)) double most_crowded(const ddl_roster *roster)
 {
     double most = 1;
     for (int rank = 0; rank < roster->nranks; rank++)
         most = crowding_of(roster, rank) > most ? crowding_of(roster, rank) : most;
+    return most;
+}
+
+double ddl_roster_crowding(const ddl_roster *roster)
+{
+    const ddl_floating before = ddl_floating_enter();
+    const double most = most_crowded(roster);
+    ddl_floating_leave(before);
     return most;
 }
 

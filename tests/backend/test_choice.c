@@ -8,6 +8,7 @@
 
 #include "executor/board.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -954,6 +955,43 @@ static void usual_sizes_have_places_of_their_own(void **state)
     assert_true(places >= 8); /* of 14 */
 }
 
+static void assert_chosen_alike(const struct job *job)
+{
+    static const int directions[] = { FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO };
+    for (int collective = 0; collective < DDL_COLLECTIVE_COUNT; collective++)
+        for (double bytes = 4; bytes < 1e8; bytes = floor(bytes * 1.5) + 4) {
+            const ddl_collective c = (ddl_collective)collective;
+            const size_t posted = ddl_choice_post_bytes(&job->model, c, job->placement.nranks, bytes);
+            const ddl_algorithm *usual = ddl_choose(&job->model, c, &job->placement, bytes);
+            for (size_t i = 0; i < sizeof directions / sizeof *directions; i++) {
+                assert_int_equal(fesetround(directions[i]), 0);
+                const ddl_algorithm *chosen = ddl_choose(&job->model, c, &job->placement, bytes);
+                const size_t other = ddl_choice_post_bytes(&job->model, c, job->placement.nranks, bytes);
+                const int direction = fegetround();
+                assert_int_equal(fesetround(FE_TONEAREST), 0);
+                assert_int_equal(direction, directions[i]);
+                assert_int_equal(other, posted);
+                if (chosen != usual)
+                    fail_msg("%s, %s of %.0f bytes: %s, and %s where its thread rounds otherwise", job->name,
+                             ddl_collective_name(c), bytes, usual->name, chosen->name);
+            }
+        }
+}
+
+static void how_a_thread_rounds_changes_no_choice(void **state)
+{
+    (void)state;
+    for (int nranks = 2; nranks <= RANKS_MAX; nranks = nranks < 9 ? nranks + 1 : nranks + 11)
+        for (int way = 0; way < WAYS; way++)
+            for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+                struct job job;
+                if (!make_job_in_way(&job, &layouts[i], nranks, way))
+                    continue;
+                job.model.pull_bytes = way % 2 == 0 ? DDL_NEVER_PULL : 1;
+                assert_chosen_alike(&job);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -974,6 +1012,7 @@ int main(void)
         cmocka_unit_test(a_rank_more_costs_no_more_than_its_share),
         cmocka_unit_test(constants_travel_as_an_array),
         cmocka_unit_test(constants_that_no_model_has_are_refused),
+        cmocka_unit_test(how_a_thread_rounds_changes_no_choice),
         cmocka_unit_test(usual_sizes_have_places_of_their_own),
         cmocka_unit_test(each_constant_has_its_part),
         cmocka_unit_test(in_rooted_collectives_only_the_mean_is_crowded),

@@ -2,6 +2,7 @@
  */
 #include "backend/cut.h"
 
+#include <fenv.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,6 +69,32 @@ static void what_is_known_changes_no_cut(void **state)
     assert_true(nuneven >= 5);
 }
 
+static void how_a_thread_rounds_changes_no_cut(void **state)
+{
+    (void)state;
+    const ddl_algorithm *row = ddl_catalogue_find(DDL_COLLECTIVE_ALLREDUCE, "direct");
+    for (size_t count = 1000; count < 2000000; count += 9999)
+        for (int posted = 0; posted < 2; posted++) {
+            const ddl_shape shape = { .nranks = 2,
+                                      .count = count,
+                                      .element_bytes = 4,
+                                      .message_bytes = 256 * 1024,
+                                      .post_bytes = posted ? 256 * 1024 : 0,
+                                      .placement = { 2, 1, NULL } };
+            ddl_cut usual, other;
+            ddl_error error;
+            assert_int_equal(ddl_cut_find(row, &shape, NULL, &usual, &error), DDL_OK);
+            assert_int_equal(fesetround(FE_UPWARD), 0);
+            const ddl_status status = ddl_cut_find(row, &shape, NULL, &other, &error);
+            const int direction = fegetround();
+            assert_int_equal(fesetround(FE_TONEAREST), 0);
+            assert_int_equal(direction, FE_UPWARD);
+            assert_int_equal(status, DDL_OK);
+            assert_int_equal(other.piece_count, usual.piece_count);
+            assert_int_equal(other.npieces, usual.npieces);
+        }
+}
+
 static const ddl_algorithm *counted;
 static int nbuilt;
 
@@ -126,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_known_changes_no_cut),
+        cmocka_unit_test(how_a_thread_rounds_changes_no_cut),
         cmocka_unit_test(smaller_blocks_are_not_measured_again),
         cmocka_unit_test(an_alltoallv_is_measured_once),
     };
