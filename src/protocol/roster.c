@@ -364,13 +364,15 @@ void ddl_roster_derive(ddl_roster *roster)
     count_sharers(roster);
 }
 
-bool ddl_roster_connects(const ddl_roster *roster, int rank)
+bool ddl_roster_connects_pair(const ddl_roster *roster, int one, int other)
 {
-    if (rank == roster->rank)
+    if (one == other)
         return false;
-    if (roster->connect == DDL_CONNECT_LAZY_REMOTE && ddl_roster_is_neighbour(roster, rank))
+    if (roster->connect == DDL_CONNECT_EAGER || ddl_overlay_has(roster->nranks, one, other))
         return true;
-    return roster->connect == DDL_CONNECT_EAGER || ddl_overlay_has(roster->nranks, roster->rank, rank);
+    const bool has_usher = roster->local_rank_of[one] == 0 || roster->local_rank_of[other] == 0;
+    return roster->node_of[one] == roster->node_of[other] &&
+           (has_usher || roster->connect == DDL_CONNECT_LAZY_REMOTE);
 }
 
 int ddl_roster_streams(const ddl_roster *roster, int rank)

@@ -26,8 +26,8 @@ enum { DDL_STREAMS_OF_HOSTS = 8, DDL_STREAMS_OF_RANK = 256 };
 
 /* Which pairs are connected at the start; the others are when something goes between them. */
 typedef enum ddl_connect {
-    DDL_CONNECT_EAGER,      /* all */
-    DDL_CONNECT_LAZY,       /* the overlay's (overlay.h) */
+    DDL_CONNECT_EAGER, /* all */
+    DDL_CONNECT_LAZY,  /* the overlay's (overlay.h), and each rank with the lowest of its host, its usher */
     DDL_CONNECT_LAZY_REMOTE /* the overlay's, and all inside a host */
 } ddl_connect;
 
@@ -97,8 +97,14 @@ static inline bool ddl_roster_is_neighbour(const ddl_roster *roster, int rank)
     return rank != roster->rank && roster->node_of[rank] == roster->node_of[roster->rank];
 }
 
-/* Whether this process and that other rank are connected before anybody begins. The same both ways. */
-bool ddl_roster_connects(const ddl_roster *roster, int rank);
+/* Whether these two ranks are connected before anybody begins. The same on every rank. */
+bool ddl_roster_connects_pair(const ddl_roster *roster, int one, int other);
+
+/* Whether this process and that other rank are. */
+static inline bool ddl_roster_connects(const ddl_roster *roster, int rank)
+{
+    return ddl_roster_connects_pair(roster, roster->rank, rank);
+}
 
 /* How many connections for stripes this process and that other rank make with their first; 0: that carries
  * everything, as it does inside a host. The same both ways. */
@@ -118,7 +124,7 @@ void ddl_roster_offer_streams(ddl_roster *roster);
  * rank. */
 bool ddl_roster_connects_hosts(const ddl_roster *roster);
 
-/* Whether there are pairs that are not. The same on every rank. */
+/* Whether there may be pairs that are not. The same on every rank. */
 bool ddl_roster_is_sparse(const ddl_roster *roster);
 
 #endif

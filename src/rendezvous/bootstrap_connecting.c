@@ -10,12 +10,13 @@ enum {
     DESCRIPTORS_MARGIN = 64, /* for loops, files and strangers */
     TO_TELL = 32,            /* to come to the place and say what this rank lacks */
     PER_NEIGHBOUR = 3,       /* its memory, its bell, and a socket by which these come */
+    TO_USHER = 1
 };
 
 /* ---- descriptors ---- */
 
-/* A link to every rank that is connected at the start; rank 0 has each of all as a client of the store, too.
- */
+/* A link to every rank that is connected at the start, but for those of an usher, which is counted when it is
+ * known who is one; rank 0 has each of all as a client of the store, too. */
 ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect connect, ddl_error *err)
 {
     const int clients = rank == 0 ? nranks : 0;
@@ -23,7 +24,7 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect conn
     char what[96];
     ddl_error unwanted;
     bool lazy = connect != DDL_CONNECT_EAGER;
-    int links = lazy ? ddl_overlay_degree(nranks) : nranks;
+    int links = lazy ? ddl_overlay_degree(nranks) + TO_USHER : nranks;
     if (!lazy && !ddl_overlay_is_complete(nranks))
         how = ", connected all to all (DDL_CONNECT=lazy takes fewer),";
     snprintf(what, sizeof what, "%d ranks%s", nranks, how);
@@ -32,6 +33,8 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect conn
     if (ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + clients + DESCRIPTORS_MARGIN, what,
                                   &unwanted) != DDL_OK)
         DDL_TRY(ddl_host_need_descriptors(links + clients + DESCRIPTORS_MARGIN, what, err));
+    if (rank == 0) /* the usher of its host, which may have all of them */
+        links = nranks;
     ddl_host_expect_descriptors(links * (1 + PER_NEIGHBOUR) + clients);
     return DDL_OK;
 }
@@ -52,20 +55,33 @@ bool ddl_bootstrap_may_have_streams(int rank, int nranks)
                                      "further connections", &unwanted) == DDL_OK;
 }
 
-/* Further connections, once it is known who is on which host; the same for those that connect late. */
+static int count_links(const ddl_roster *roster)
+{
+    int links = 0;
+    for (int rank = 0; rank < roster->nranks; rank++)
+        links += ddl_roster_connects(roster, rank);
+    return links;
+}
+
+/* Those of an usher, and further connections, once it is known who is on which host; the same for those that
+ * connect late. */
 static ddl_status need_more_descriptors(const ddl_roster *roster, ddl_error *err)
 {
     const int others = roster->nranks - roster->local_size_of[roster->rank];
     int remote = others;
-    const int degree = ddl_overlay_degree(roster->nranks);
+    const int degree = ddl_overlay_degree(roster->nranks), links = count_links(roster);
     char what[128];
-    if (roster->nstreams == 0 || roster->chooses_streams) /* ddl_bootstrap_may_have_streams has looked */
-        return DDL_OK;
+    if (roster->nstreams == 0 || roster->chooses_streams) { /* ddl_bootstrap_may_have_streams has looked */
+        if (!ddl_roster_is_sparse(roster) || links <= degree + TO_USHER)
+            return DDL_OK;
+        snprintf(what, sizeof what, "%d ranks, %d of them on this host,", roster->nranks,
+                 roster->local_size_of[roster->rank]);
+        return ddl_host_need_descriptors(links + DESCRIPTORS_MARGIN, what, err);
+    }
     if (ddl_roster_is_sparse(roster) && remote > degree)
         remote = degree;
     snprintf(what, sizeof what, "%d ranks, with %d more connections to each on another host (DDL_STREAMS),",
              roster->nranks, roster->nstreams);
-    int links = ddl_roster_is_sparse(roster) ? degree : roster->nranks;
     int clients = roster->rank == 0 ? roster->nranks : 0;
     /* As many as all may come to have, if they are allowed; see ddl_bootstrap_need_descriptors. */
     ddl_error unwanted;

@@ -180,7 +180,7 @@ static ddl_status take_calls(struct hall *hall, ddl_error *err)
     }
 }
 
-/* To one that has called, what the others have. */
+/* To one that has called, what those have that are connected to it. */
 static ddl_status hand_over(struct hall *hall, int local, ddl_error *err)
 {
     const ddl_gathering *all = hall->all;
@@ -188,7 +188,7 @@ static ddl_status hand_over(struct hall *hall, int local, ddl_error *err)
     int descriptors[2 * BATCH];
     for (int i = 0; i < all->count; i++) {
         const ddl_neighbour *has = i == 0 ? &hall->own : &hall->others[all->ranks[i]];
-        if (i == local || has->memory_fd < 0)
+        if (has->memory_fd < 0 || !ddl_roster_connects_pair(all->roster, all->ranks[i], all->ranks[local]))
             continue;
         if (batch.count == BATCH) {
             batch.more = 1;
@@ -296,7 +296,8 @@ static ddl_status take_batch(struct hall *hall, int fd, bool *more, ddl_error *e
     bool fits = batch.count <= BATCH && found == 2 * (int)batch.count && (batch.count > 0 || batch.more == 0);
     for (int i = 0; i < found; i++) {
         uint32_t rank = i / 2 < BATCH ? batch.ranks[i / 2] : UINT32_MAX;
-        bool known = rank < (uint32_t)roster->nranks && ddl_roster_is_neighbour(roster, (int)rank);
+        bool known = rank < (uint32_t)roster->nranks && ddl_roster_is_neighbour(roster, (int)rank) &&
+                     ddl_roster_connects(roster, (int)rank);
         int *place = !known ? NULL : i % 2 == 0 ? &hall->others[rank].memory_fd : &hall->others[rank].bell_fd;
         fits = fits && place != NULL && *place < 0;
         if (fits)
@@ -391,11 +392,11 @@ static ddl_status attend(struct hall *hall, ddl_error *err)
     return status;
 }
 
-ddl_status ddl_usher_meet(const ddl_roster *roster, ddl_wire wires[], ddl_neighbour own,
-                          ddl_deadline deadline, ddl_neighbour others[], ddl_apart *apart, ddl_error *err)
+ddl_status ddl_neighbours_meet(const ddl_roster *roster, ddl_wire wires[], ddl_neighbour own,
+                               ddl_deadline deadline, ddl_neighbour others[], ddl_apart *apart,
+                               ddl_error *err)
 {
     ddl_gathering all;
-    DDL_ASSERT(ddl_roster_connects_hosts(roster));
     DDL_TRY(ddl_gathering_open(roster, wires, deadline, &all, err));
     struct hall hall = { .all = &all, .own = own, .others = others, .apart = apart, .door = -1 };
     for (int rank = 0; rank < roster->nranks; rank++)

@@ -54,8 +54,8 @@ static ddl_status report(ddl_gathering *all, uint8_t *said, size_t report_bytes,
     return DDL_OK;
 }
 
-ddl_status ddl_usher_agree(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline,
-                           uint8_t shares[], uint8_t *common, ddl_error *err)
+ddl_status ddl_neighbours_agree(const ddl_roster *roster, ddl_wire wires[], ddl_deadline deadline,
+                                uint8_t shares[], uint8_t *common, ddl_error *err)
 {
     ddl_gathering all;
     DDL_TRY(ddl_gathering_open(roster, wires, deadline, &all, err));

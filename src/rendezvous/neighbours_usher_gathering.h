@@ -1,14 +1,14 @@
 /*
  * neighbours_usher_gathering.h - the ranks of a host, as they talk to the one of them that is their usher.
  *
- * For the files of neighbours_usher.h. What is said goes over the mesh's connections, in the byte order of
+ * For the files of neighbours.h. What is said goes over the mesh's connections, in the byte order of
  * the host. If a rank is lost, or late, the usher tells the others which: so all blame the same one.
  */
 #ifndef DDL_RENDEZVOUS_NEIGHBOURS_USHER_GATHERING_H
 #define DDL_RENDEZVOUS_NEIGHBOURS_USHER_GATHERING_H
 
 #include "io/local.h"
-#include "rendezvous/neighbours_usher.h"
+#include "rendezvous/neighbours.h"
 
 #include <poll.h>
 

@@ -65,11 +65,27 @@ static double introductions(const ddl_startup_world *world, double local)
     return world->lazy || local < 3 ? 0 : world->nranks / local * (local - 1) * (local - 2) / 2;
 }
 
+/* Pairs of a host's usher and another rank of it, if its ranks follow each other, which the overlay lacks. */
+static int beside_overlay(const ddl_startup_world *world, int local)
+{
+    int pairs = 0;
+    for (int distance = 1; distance < local; distance++)
+        pairs += !ddl_overlay_has(world->nranks, 0, distance);
+    return pairs;
+}
+
+static double connections_per_rank(const ddl_startup_world *world, int local)
+{
+    if (!world->lazy)
+        return world->nranks - 1;
+    return ddl_overlay_degree(world->nranks) + 2.0 * beside_overlay(world, local) / local;
+}
+
 ddl_startup ddl_startup_predict(const ddl_startup_world *world, const ddl_startup_costs *costs)
 {
     double n = world->nranks;
-    double per_rank = world->lazy ? ddl_overlay_degree(world->nranks) : n - 1;
     double local = world->ranks_per_host < world->nranks ? world->ranks_per_host : n;
+    double per_rank = connections_per_rank(world, (int)local);
     double introduced = introductions(world, local);
     double roster_bytes =
         ROSTER_HEAD_BYTES + n * (ROSTER_ENTRY_HEAD_BYTES + world->host_bytes + world->address_bytes);

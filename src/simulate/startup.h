@@ -23,7 +23,7 @@ typedef struct ddl_startup_costs {
 typedef struct ddl_startup_world {
     int nranks, ranks_per_host, cores_per_host;
     int host_bytes, address_bytes; /* of the texts of a rank's host name and address */
-    bool lazy;                     /* the overlay is connected, not all pairs */
+    bool lazy;                     /* the overlay is connected, and ranks to their usher, not all pairs */
 } ddl_startup_world;
 
 typedef struct ddl_startup {

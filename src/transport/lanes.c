@@ -103,13 +103,15 @@ static size_t heap_bytes_for(int local_ranks)
     return ddl_host_limits_addresses() ? 0 : (size_t)(bytes / page_bytes * page_bytes);
 }
 
-/* Of all ranks here, and the lanes between those that are connected at the start. They touch it only later,
- * and would be killed where the memory is not there then. */
+/* Of all ranks here, and the lanes between those that are connected at the start: the usher and each of the
+ * others have two more than the overlay's. They touch it only later, and would be killed where the memory is
+ * not there then. */
 static uint64_t bytes_of_all(const ddl_lanes *lanes, size_t used_bytes)
 {
     const ddl_roster *roster = lanes->roster;
-    const int others = roster->local_size_of[roster->rank] - 1, degree = ddl_overlay_degree(roster->nranks);
-    const int links = ddl_roster_is_sparse(roster) && degree < others ? degree : others;
+    const int others = roster->local_size_of[roster->rank] - 1;
+    const int few = ddl_overlay_degree(roster->nranks) + 2;
+    const int links = ddl_roster_is_sparse(roster) && few < others ? few : others;
     return (uint64_t)(others + 1) * ((uint64_t)links * ring_stride(lanes->capacity) + used_bytes);
 }
 

@@ -247,20 +247,20 @@ static void a_cut_or_stretched_roster_is_refused(void **state)
     ddl_bytes_fini(&bytes);
 }
 
-/* Of 8 ranks those at distance 3 are not neighbours in the overlay: 0 and 3, 0 and 5. */
+/* Of 8 ranks those at distances 3 and 5 are not neighbours in the overlay. */
 static void who_is_connected_at_the_start_is_the_same_both_ways(void **state)
 {
-    static const int one_host[8], two_hosts[] = { 0, 0, 0, 0, 1, 1, 1, 1 };
+    static const int one_host[8], two_hosts[] = { 0, 0, 0, 0, 0, 1, 1, 1 };
     static const struct {
         const int *hosts;
         ddl_connect connect;
-        bool sparse, near, far; /* whether 0 is connected to 3, and to 5 */
+        bool sparse, ushered, near, far; /* whether 0 is connected to 3, 1 to 4, and 0 to 5 */
     } cases[] = {
-        { one_host, DDL_CONNECT_EAGER, false, true, true },
-        { one_host, DDL_CONNECT_LAZY, true, false, false },
-        { one_host, DDL_CONNECT_LAZY_REMOTE, false, true, true },
-        { two_hosts, DDL_CONNECT_LAZY, true, false, false },
-        { two_hosts, DDL_CONNECT_LAZY_REMOTE, true, true, false },
+        { one_host, DDL_CONNECT_EAGER, false, true, true, true },
+        { one_host, DDL_CONNECT_LAZY, true, true, false, true },
+        { one_host, DDL_CONNECT_LAZY_REMOTE, false, true, true, true },
+        { two_hosts, DDL_CONNECT_LAZY, true, true, false, false },
+        { two_hosts, DDL_CONNECT_LAZY_REMOTE, true, true, true, false },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -277,7 +277,8 @@ static void who_is_connected_at_the_start_is_the_same_both_ways(void **state)
                 assert_int_equal(connects[a][b], connects[b][a]);
         assert_false(connects[2][2]);
         assert_true(connects[0][1]);
-        assert_int_equal(connects[0][3], cases[i].near);
+        assert_int_equal(connects[0][3], cases[i].ushered);
+        assert_int_equal(connects[1][4], cases[i].near);
         assert_int_equal(connects[0][5], cases[i].far);
         ddl_roster_destroy(roster);
     }

@@ -217,20 +217,27 @@ static void all_blame_the_rank_that_fails(void **state)
         int culprit;
         int64_t meet_ms, agree_ms; /* that the usher has */
         ddl_status status;
+        ddl_connect connect;
     } cases[] = {
-        { "ends", ENDS, 3, PATIENT_MS, PATIENT_MS, DDL_EPEERLOST },
-        { "ends after it has met the others", ENDS_LATER, 2, PATIENT_MS, PATIENT_MS, DDL_EPEERLOST },
-        { "the usher ends", ENDS, 0, PATIENT_MS, PATIENT_MS, DDL_EPEERLOST },
-        { "the usher ends after it has met the others", ENDS_LATER, 0, PATIENT_MS, PATIENT_MS,
-          DDL_EPEERLOST },
-        { "is stopped", IS_SILENT, 1, 100, PATIENT_MS, DDL_ETIMEDOUT },
-        { "is stopped after it has met the others", IS_SILENT_LATER, 1, PATIENT_MS, 100, DDL_ETIMEDOUT },
+        { "ends", ENDS, 3, PATIENT_MS, PATIENT_MS, DDL_EPEERLOST, DDL_CONNECT_EAGER },
+        { "ends after it has met the others", ENDS_LATER, 2, PATIENT_MS, PATIENT_MS, DDL_EPEERLOST,
+          DDL_CONNECT_EAGER },
+        { "the usher ends", ENDS, 0, PATIENT_MS, PATIENT_MS, DDL_EPEERLOST, DDL_CONNECT_EAGER },
+        { "the usher ends after it has met the others", ENDS_LATER, 0, PATIENT_MS, PATIENT_MS, DDL_EPEERLOST,
+          DDL_CONNECT_EAGER },
+        { "is stopped", IS_SILENT, 1, 100, PATIENT_MS, DDL_ETIMEDOUT, DDL_CONNECT_EAGER },
+        { "is stopped after it has met the others", IS_SILENT_LATER, 1, PATIENT_MS, 100, DDL_ETIMEDOUT,
+          DDL_CONNECT_EAGER },
+        { "ends, and not all are connected to it", ENDS, 3, PATIENT_MS, PATIENT_MS, DDL_EPEERLOST,
+          DDL_CONNECT_LAZY },
+        { "is stopped, and not all are connected to it", IS_SILENT, 1, 100, PATIENT_MS, DDL_ETIMEDOUT,
+          DDL_CONNECT_LAZY },
     };
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct rank ranks[MOST];
-        const int nranks = 5;
-        make_world(ranks, nranks, DDL_CONNECT_EAGER);
+        const int nranks = 8;
+        make_world(ranks, nranks, cases[c].connect);
         ranks[0].timeout_ms = cases[c].meet_ms;
         ranks[0].agree_ms = cases[c].agree_ms;
         ranks[cases[c].culprit].conduct = cases[c].conduct;
