@@ -21,7 +21,7 @@ static const uint64_t rekey_bytes = UINT64_C(1) << 35;
 /* AES is in hardware wherever speed matters; one suite leaves nothing to be chosen wrong. */
 static const char cipher_name[] = "TLS_AES_128_GCM_SHA256";
 static const unsigned char cipher_id[] = { 0x13, 0x01 };
-const uint8_t ddl_tls_protocol[DDL_TLS_PROTOCOL_BYTES] = { 5, 'd', 'd', 'l', '/', '9' };
+const uint8_t ddl_tls_protocol[DDL_TLS_PROTOCOL_BYTES] = { 6, 'd', 'd', 'l', '/', '1', '0' };
 
 /* ---- certificates ---- */
 

@@ -25,13 +25,13 @@
 enum {
     DDL_TLS_KEY_BYTES = 32,
     DDL_TLS_BINDING_BYTES = 32,
-    DDL_TLS_PROTOCOL_BYTES = 6,
+    DDL_TLS_PROTOCOL_BYTES = 7,
     DDL_TLS_RECORD_BYTES = 16 << 10,       /* of what is written; on the wire 22 more */
     DDL_TLS_KEYS_PREAUTH_BYTES = 4 << 10,  /* taken in from a peer that is not trusted yet */
     DDL_TLS_CERTS_PREAUTH_BYTES = 32 << 10 /* the same, where certificates come along */
 };
 
-/* What a client names in clear as what it wants to speak (ALPN), its length first: "ddl/9". */
+/* What a client names in clear as what it wants to speak (ALPN), its length first: "ddl/10". */
 extern const uint8_t ddl_tls_protocol[DDL_TLS_PROTOCOL_BYTES];
 
 typedef struct ddl_tls_group_options { /* all NULL: trust is by keys */

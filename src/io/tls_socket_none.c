@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-const uint8_t ddl_tls_protocol[DDL_TLS_PROTOCOL_BYTES] = { 5, 'd', 'd', 'l', '/', '9' };
+const uint8_t ddl_tls_protocol[DDL_TLS_PROTOCOL_BYTES] = { 6, 'd', 'd', 'l', '/', '1', '0' };
 
 ddl_status ddl_tls_group_create(const ddl_tls_group_options *options, ddl_tls_group **group, ddl_error *err)
 {

@@ -25,7 +25,7 @@
 #include "protocol/roster.h"
 
 enum {
-    DDL_HELLO_VERSION = 9,       /* raised with anything that ranks say to each other, or in stores */
+    DDL_HELLO_VERSION = 10,      /* raised with anything that ranks say to each other, or in stores */
     DDL_HELLO_PREFIX_BYTES = 12, /* of the same form in every version */
     DDL_NONCE_BYTES = 16,
     DDL_HELLO_CLIENT_BYTES = 132,

@@ -2,8 +2,8 @@
  * proof.c - proofs by HMAC-SHA-256.
  *
  *     master key = HKDF-Extract("ddl job secret 1", secret)
- *     key of a run = HKDF-Expand(master key, "ddl 9 auth" run id), or "ddl 9 tls" at that level
- *     key of a session = HKDF-Expand(master key, "ddl 9 tls session" identity)
+ *     key of a run = HKDF-Expand(master key, "ddl 10 auth" run id), or "ddl 10 tls" at that level
+ *     key of a session = HKDF-Expand(master key, "ddl 10 tls session" identity)
  */
 #include "rendezvous/proof.h"
 
@@ -20,9 +20,9 @@
 enum { SOURCE_TEXT = 200 };
 
 static const char extract_salt[] = "ddl job secret 1";
-_Static_assert(DDL_HELLO_VERSION == 9, "named here, and in ddl_tls_protocol");
-static const char *const run_purposes[] = { NULL, "ddl 9 auth", "ddl 9 tls" };
-static const char session_purpose[] = "ddl 9 tls session";
+_Static_assert(DDL_HELLO_VERSION == 10, "named here, and in ddl_tls_protocol");
+static const char *const run_purposes[] = { NULL, "ddl 10 auth", "ddl 10 tls" };
+static const char session_purpose[] = "ddl 10 tls session";
 
 enum { PURPOSE_TEXT = 16, SESSION_LIMIT = 96 };
 

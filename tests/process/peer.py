@@ -5,7 +5,7 @@ import os
 import struct
 
 MAGIC = b"ddl\r\n\x1a\n\0"
-VERSION = 9
+VERSION = 10
 CLIENT_BYTES, SERVER_BYTES, FINISH_BYTES = 132, 164, 36
 VERSION_BYTES = struct.pack("<H", VERSION)
 STORE, MESH = 1, 2
@@ -16,7 +16,7 @@ RANK_AT = 48  # of the client's message
 def mac(secret, run, *parts):
     """Under the key of a run."""
     master = hmac.new(b"ddl job secret 1", secret, hashlib.sha256).digest()
-    key = hmac.new(master, b"ddl 9 auth" + run + b"\1", hashlib.sha256).digest()
+    key = hmac.new(master, b"ddl 10 auth" + run + b"\1", hashlib.sha256).digest()
     return hmac.new(key, b"".join(parts), hashlib.sha256).digest()
 
 

@@ -161,7 +161,7 @@ class Refusing(Tls):
         subprocess.run([MAKE_CERTIFICATES, self.folder], check=True, timeout=DEADLINE)
         world = self.world(2)
         server = subprocess.Popen(["openssl", "s_server", "-accept", str(world.port), "-cert", self.path("good.pem"),
-                                   "-key", self.path("good.key"), "-tls1_3", "-alpn", "ddl/9", "-quiet"],
+                                   "-key", self.path("good.key"), "-tls1_3", "-alpn", "ddl/10", "-quiet"],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             self.refused(world.start(1, "init"), "DDL_EAUTH", f"127.0.0.1:{world.port}", "shows a certificate",
@@ -413,7 +413,7 @@ class Certificates(Tls):
         world = self.world(2, **self.files("good"))
         first = world.start(0, "init", CALL, "free")
         self.connect(world.port).close()  # it listens
-        wrong = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{world.port}", "-tls1_3", "-alpn", "ddl/9",
+        wrong = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{world.port}", "-tls1_3", "-alpn", "ddl/10",
                                 "-cert", self.path("serverAuth.pem"), "-key", self.path("good.key"), "-ign_eof", "-quiet"],
                                stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE)
         self.assertRegex(wrong.stderr, b"alert (unsupported|bad) certificate")
@@ -469,7 +469,7 @@ class Certificates(Tls):
                        "[any]\nMinProtocol = TLSv1\nCipherString = ALL:@SECLEVEL=0\n")
         world = self.world(2, **self.files("good"), OPENSSL_CONF=self.path("lax.cnf"))
         server = subprocess.Popen(["openssl", "s_server", "-accept", str(world.port), "-cert", self.path(name + ".pem"),
-                                   "-key", self.path(name + ".key"), "-alpn", "ddl/9", "-quiet", *settings],
+                                   "-key", self.path(name + ".key"), "-alpn", "ddl/10", "-quiet", *settings],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             return self.refused(world.start(1, "init"), "DDL_EAUTH", f"127.0.0.1:{world.port}", seconds=10)["text"]

@@ -312,7 +312,7 @@ static void another_version_is_told_both_numbers(void **state)
     feed_all(&server, data, DDL_HELLO_CLIENT_BYTES);
     assert_int_equal(ddl_hello_fail(&server, "x", &error), DDL_EPROTO);
     assert_string_equal(
-        error.text, "x: rank 1 on host1[101] has version 9 of the protocol (ddl 1.2.1), but what calls has "
+        error.text, "x: rank 1 on host1[101] has version 10 of the protocol (ddl 1.2.1), but what calls has "
                     "version 77; install the same ddl everywhere");
     assert_int_equal(server.peer_version, 77);
     ddl_view reply = ddl_hello_output(&server);
@@ -320,9 +320,9 @@ static void another_version_is_told_both_numbers(void **state)
     ddl_put_u16(data + 8, 77); /* as a server of that version would answer */
     feed_all(&client, data, reply.bytes);
     assert_int_equal(ddl_hello_fail(&client, "x", &error), DDL_EPROTO);
-    assert_string_equal(error.text,
-                        "x: rank 3 on host3[103] has version 9 of the protocol (ddl 1.2.3), but what answers "
-                        "there has version 77; install the same ddl everywhere");
+    assert_string_equal(
+        error.text, "x: rank 3 on host3[103] has version 10 of the protocol (ddl 1.2.3), but what answers "
+                    "there has version 77; install the same ddl everywhere");
 }
 
 static void text_from_outside_is_made_printable(void **state)
