@@ -24,8 +24,7 @@ enum {
 bool ddl_failure_may_be_cut(const ddl_comm *comm, const ddl_notice *cause)
 {
     return !comm->sparse && comm->nranks > 2 && cause->code == DDL_EPEERLOST && cause->culprit >= 0 &&
-           cause->witness >= 0 && cause->witness != cause->culprit &&
-           strstr(cause->text, DDL_FAILURE_BROKE) != NULL;
+           cause->witness >= 0 && cause->witness != cause->culprit && cause->broke;
 }
 
 static bool is_in_doubt(const ddl_comm *comm)

@@ -40,7 +40,8 @@ static void raise_lost(ddl_comm *comm, int peer, int os_errno, const char *how)
     const bool is_cut_off = ddl_socket_is_cut_off(os_errno);
     ddl_notice notice = { .code = is_cut_off ? DDL_EUNREACHABLE : DDL_EPEERLOST,
                           .culprit = peer,
-                          .witness = comm->rank };
+                          .witness = comm->rank,
+                          .broke = os_errno != 0 };
     const ddl_member *member = &comm->roster->members[peer];
     char who[160];
     ddl_comm_describe(comm, peer, who, sizeof who);
@@ -93,8 +94,7 @@ void ddl_failure_lost(ddl_comm *comm, int peer, int os_errno, const ddl_error *e
     if (os_errno != 0 && strerror_r(os_errno, reason, sizeof reason) == 0)
         snprintf(how, sizeof how,
                  ddl_socket_is_cut_off(os_errno) ? "its connection was given up by the system (%s)"
-                                                 : "its process ended or its connection" DDL_FAILURE_BROKE
-                                                   "%s)",
+                                                 : "its process ended or its connection broke (%s)",
                  reason);
     raise_lost(comm, peer, os_errno, how);
 }

@@ -30,10 +30,6 @@ static inline ddl_signature ddl_failure_common_part(const ddl_signature *signatu
     return common;
 }
 
-/* Of a connection that was reset, rather than closed by a process that ends: in the text of its loss, as only
- * that comes to all ranks. */
-#define DDL_FAILURE_BROKE " broke ("
-
 /* ---- failure.c: the cause ---- */
 
 /* Raise what a board has shown, once the loop has been run. */

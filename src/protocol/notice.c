@@ -7,7 +7,8 @@
 #include <string.h>
 
 enum {
-    FIXED_BYTES = 20,
+    FIXED_BYTES = 21,
+    BROKE = 1, /* a bit of the byte behind the sequence */
     TEXT_MAX = sizeof((ddl_notice *)0)->text,
     OPERATION_MAX = sizeof((ddl_notice *)0)->operation
 };
@@ -60,6 +61,7 @@ size_t ddl_notice_encode(const ddl_notice *notice, uint8_t *bytes)
     ddl_put_u32(bytes + 4, (uint32_t)notice->culprit);
     ddl_put_u32(bytes + 8, (uint32_t)notice->witness);
     ddl_put_u64(bytes + 12, notice->sequence);
+    bytes[20] = notice->broke ? BROKE : 0;
     bytes[FIXED_BYTES] = (uint8_t)operation_bytes;
     memcpy(bytes + FIXED_BYTES + 1, notice->operation, operation_bytes);
     memcpy(bytes + FIXED_BYTES + 1 + operation_bytes, notice->text, text_bytes);
@@ -98,10 +100,13 @@ ddl_status ddl_notice_decode(ddl_view view, int nranks, ddl_notice *notice, ddl_
     if (sequence >= DDL_FRAME_SEQUENCE_LIMIT) /* whoever adopts it tells it in a frame */
         return DDL_FAIL(err, DDL_EPROTO, "an abort notice about operation %llu; the limit is %llu",
                         (unsigned long long)sequence, (unsigned long long)DDL_FRAME_SEQUENCE_LIMIT);
+    if ((bytes[20] & ~BROKE) != 0)
+        return DDL_FAIL(err, DDL_EPROTO, "an abort notice with the unknown bits 0x%02x", bytes[20]);
     notice->code = (ddl_status)code;
     notice->culprit = culprit;
     notice->witness = witness;
     notice->sequence = sequence;
+    notice->broke = bytes[20] == BROKE;
     copy_printable(notice->operation, bytes + FIXED_BYTES + 1, operation_bytes);
     copy_printable(notice->text, bytes + FIXED_BYTES + 1 + operation_bytes, text_bytes);
     return DDL_OK;

@@ -19,6 +19,7 @@ typedef struct ddl_notice {
     uint64_t sequence; /* of the operation concerned; 0: none, or that of a send or receive */
     char operation[32];
     char text[512];
+    bool broke;    /* a lost peer: the connection was reset, rather than closed by a process that ends */
     bool is_final; /* whoever tells it has had it as its own end: in the frame */
 } ddl_notice;
 

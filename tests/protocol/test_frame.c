@@ -254,7 +254,7 @@ static void places_are_whole_or_refused(void **state)
 static void notice_survives_the_wire(void **state)
 {
     (void)state;
-    ddl_notice before = { .code = DDL_EPEERLOST, .culprit = 3, .witness = -1, .sequence = 41 };
+    ddl_notice before = { .code = DDL_EPEERLOST, .culprit = 3, .witness = -1, .sequence = 41, .broke = true };
     strcpy(before.operation, "allreduce");
     memset(before.text, 'x', sizeof before.text - 1); /* the longest there is */
     uint8_t bytes[DDL_FRAME_NOTICE_LIMIT];
@@ -265,6 +265,7 @@ static void notice_survives_the_wire(void **state)
     assert_int_equal(after.culprit, before.culprit);
     assert_int_equal(after.witness, before.witness);
     assert_true(after.sequence == before.sequence);
+    assert_true(after.broke);
     assert_string_equal(after.operation, before.operation);
     assert_string_equal(after.text, before.text);
 }
@@ -277,11 +278,17 @@ static void notice_that_is_cut_or_absurd_is_refused(void **state)
     uint8_t bytes[DDL_FRAME_NOTICE_LIMIT];
     size_t count = ddl_notice_encode(&notice, bytes);
     ddl_notice out;
-    for (size_t cut = 0; cut < 28; cut++)
+    for (size_t cut = 0; cut < 29; cut++)
         assert_int_equal(ddl_notice_decode((ddl_view){ bytes, cut }, 4, &out, NULL), DDL_EPROTO);
     assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 4, &out, NULL), DDL_OK);
     assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 1, &out, NULL),
                      DDL_EPROTO); /* rank 1 of 1 */
+    for (unsigned bits = 0; bits < 256; bits++) {
+        bytes[20] = (uint8_t)bits;
+        assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 4, &out, NULL),
+                         bits <= 1 ? DDL_OK : DDL_EPROTO);
+    }
+    bytes[20] = 0;
     bytes[0] = 0;
     bytes[1] = bytes[2] = bytes[3] = 0; /* DDL_OK is no cause */
     assert_int_equal(ddl_notice_decode((ddl_view){ bytes, count }, 4, &out, NULL), DDL_EPROTO);
