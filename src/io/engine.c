@@ -45,7 +45,8 @@ static void arm_background(ddl_engine *engine)
     ddl_engine_run_loop(engine); /* libuv registers changed watchers only when it runs */
     atomic_store(&engine->background_watching, true);
     ddl_gate_watch(engine->background_gate, true);
-    atomic_store(&engine->background_ticking, true);
+    if (!atomic_exchange(&engine->background_ticking, true))
+        ddl_engine_tick_often(engine);
 }
 
 /* Holder: the patrol comes by, and finds what is in flight if nobody is back before. */

@@ -113,11 +113,8 @@ void ddl_engine_set_nap(ddl_engine *engine, int ms);
 /* Holder: the next tick is due; whoever drives calls it before it sleeps. */
 void ddl_engine_tick_soon(ddl_engine *engine);
 
-/* Holder: something has begun that ticks bring forward, so they are to come every 20 ms again. */
+/* Holder: something has begun that ticks bring forward, so they are to come every 20 ms for a second. */
 void ddl_engine_tick_often(ddl_engine *engine);
-
-/* Holder: what has just come is of no operation, so ticks are as seldom as they were before. */
-void ddl_engine_tick_as_before(ddl_engine *engine);
 
 /* Holder: something moved from within a loop callback. */
 void ddl_engine_moved(ddl_engine *engine);

@@ -161,8 +161,8 @@ static void await_work(ddl_engine *engine)
             const bool ticks = atomic_load(&engine->background_ticking);
             const int idle_ms =
                 ddl_engine_somebody_waits(engine) ? 2 * IDLE_MS : IDLE_MS; /* he looks himself */
-            const ddl_gate_end end = ddl_engine_nap(engine, engine->background_gate,
-                                                    ticks ? ddl_engine_nap_of(engine, INT_MAX) : idle_ms);
+            const ddl_gate_end end =
+                ddl_gate_wait(engine->background_gate, ticks ? ddl_engine_nap_of(engine, INT_MAX) : idle_ms);
             do_move(engine);
             if (end == DDL_GATE_ALARM && !is_overdue(engine))
                 continue;

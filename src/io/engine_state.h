@@ -69,9 +69,8 @@ struct ddl_engine {
     atomic_bool background_watching; /* the background gate watches the loop */
     atomic_bool background_ticking;  /* the background thread wakes every nap_ms */
     atomic_int nap_ms;
-    atomic_int vain_ticks;  /* in a row, with nothing else between them */
-    atomic_int vain_before; /* what there had been of them before something else came */
-    atomic_bool woke;       /* another rank, since this one was woken */
+    atomic_int_least64_t often_ns; /* since when ticks come often; 0: from the next sleep on */
+    atomic_bool woke;              /* another rank, since this one was woken */
     atomic_bool stopping;
     bool has_background, background_ended;
     pthread_t background;
@@ -133,10 +132,7 @@ void ddl_engine_tick(ddl_engine *engine, int64_t now_ns);
 /* ---- engine_wait.c: how a thread drives and sleeps ---- */
 
 /* How long whoever drives may sleep, with so much left until a deadline. */
-int ddl_engine_nap_of(const ddl_engine *engine, int left_ms);
-
-/* At a gate of the engine's; ticks in a row that were in vain are counted. */
-ddl_gate_end ddl_engine_nap(ddl_engine *engine, ddl_gate *gate, int most_ms);
+int ddl_engine_nap_of(ddl_engine *engine, int left_ms);
 
 /* With the lock: until `changed` or a tick has passed. */
 void ddl_engine_sleep_a_tick(ddl_engine *engine);

@@ -4,8 +4,8 @@
 #include <sched.h>
 
 enum {
-    LONG_TICK_MS = 100, /* once so many in a row were in vain: 50 a second take 0.1 % of a core */
-    TICKS_IN_VAIN = 50,
+    LONG_TICK_MS = 100, /* OFTEN_MS after somebody has wanted more: 50 a second take 0.1 % of a core */
+    OFTEN_MS = 1000,
     LONG_SPIN_NS = 1000 * 1000, /* where waking a sleeper costs more than usual; see adapt_spin */
     PAUSE_NS = 8 * 1000,        /* of spinning alone on the core, which is then offered to others, who may be
                                    the peer */
@@ -192,36 +192,26 @@ void ddl_engine_set_nap(ddl_engine *engine, int ms)
 
 void ddl_engine_tick_often(ddl_engine *engine)
 {
-    atomic_store_explicit(&engine->vain_ticks, 0, memory_order_relaxed);
-    atomic_store_explicit(&engine->vain_before, 0, memory_order_relaxed);
+    atomic_store_explicit(&engine->often_ns, 0, memory_order_relaxed);
 }
 
-void ddl_engine_tick_as_before(ddl_engine *engine)
+/* Before a sleep. What comes meanwhile, a ping for one, changes nothing. */
+static bool come_often(ddl_engine *engine)
 {
-    const int before = atomic_load_explicit(&engine->vain_before, memory_order_relaxed);
-    if (before > TICKS_IN_VAIN)
-        atomic_store_explicit(&engine->vain_ticks, before, memory_order_relaxed);
+    const int64_t since_ns = atomic_load_explicit(&engine->often_ns, memory_order_relaxed);
+    const int64_t now_ns = ddl_now_ns();
+    if (since_ns != 0)
+        return now_ns - since_ns < OFTEN_MS * DDL_NS_PER_MS;
+    atomic_store_explicit(&engine->often_ns, now_ns, memory_order_relaxed);
+    return true;
 }
 
-int ddl_engine_nap_of(const ddl_engine *engine, int left_ms)
+int ddl_engine_nap_of(ddl_engine *engine, int left_ms)
 {
     int ms = atomic_load(&engine->nap_ms);
-    if (ms == DDL_ENGINE_TICK_MS && left_ms > LONG_TICK_MS &&
-        atomic_load_explicit(&engine->vain_ticks, memory_order_relaxed) > TICKS_IN_VAIN)
+    if (ms == DDL_ENGINE_TICK_MS && left_ms > LONG_TICK_MS && !come_often(engine))
         ms = LONG_TICK_MS;
     return left_ms > 0 && left_ms < ms ? left_ms : ms;
-}
-
-ddl_gate_end ddl_engine_nap(ddl_engine *engine, ddl_gate *gate, int most_ms)
-{
-    const ddl_gate_end end = ddl_gate_wait(gate, most_ms);
-    if (end == DDL_GATE_TIME)
-        atomic_fetch_add_explicit(&engine->vain_ticks, 1, memory_order_relaxed);
-    else
-        atomic_store_explicit(&engine->vain_before,
-                              atomic_exchange_explicit(&engine->vain_ticks, 0, memory_order_relaxed),
-                              memory_order_relaxed);
-    return end;
 }
 
 /*
@@ -240,7 +230,7 @@ static bool sleep_at_gate(ddl_engine *engine, const wait_goal *goal, ddl_deadlin
     int timeout_ms = loop_ms >= 0 && loop_ms < nap_ms ? loop_ms : nap_ms;
     ddl_engine_release(engine);
     const bool happened = stay_awake || ddl_engine_is_sweep_due(engine) ||
-                          ddl_engine_nap(engine, engine->gate, timeout_ms) != DDL_GATE_TIME;
+                          ddl_gate_wait(engine->gate, timeout_ms) != DDL_GATE_TIME;
     atomic_store(&engine->watcher, false);
     return happened;
 }

@@ -102,7 +102,6 @@ static bool take_header(ddl_mesh_link *link, const uint8_t *bytes, ddl_error *er
     case DDL_FRAME_WIDENED:
         return ddl_mesh_hear_widened(link, err);
     case DDL_FRAME_PING:
-        ddl_engine_tick_as_before(link->mesh->engine);
         if (frame.number == 0)
             answer_ping(link);
         break;
