@@ -1,10 +1,12 @@
 /* bootstrap_absence.c - who is missing, found by the keys that are not set. */
 #include "rendezvous/bootstrap_parts.h"
 
+#include "io/address.h"
+
 #include <stdio.h>
 #include <string.h>
 
-enum { ASKED_RANKS = 64, RANKS_TEXT = 120, JOINED_TEXT = RANKS_TEXT + 40 };
+enum { ASKED_RANKS = 64, RANKS_TEXT = 120, JOINED_TEXT = RANKS_TEXT + 40, PLACE_TEXT = 200 };
 
 _Static_assert((int)RANKS_TEXT + (int)JOINED_TEXT + 40 <= (int)DDL_JOINING_ABSENCE_TEXT, "both, and words");
 
@@ -122,6 +124,33 @@ static void describe_absence(ddl_joining *joining, const char *what, bool by_nam
     snprintf(text + used, DDL_JOINING_ABSENCE_TEXT - used, " (joined: %s)", joined);
 }
 
+/* "tcp://nodeA:29500 (10.0.0.5)", "10.0.0.1:29500 in file:///shared": who is missing may look elsewhere, or
+ * at an address of the same name that is its own host's. */
+static void describe_place(const ddl_joining *joining, char text[PLACE_TEXT])
+{
+    const char *store = joining->options->store;
+    char host[256];
+    uint16_t port = 0;
+    ddl_address named, here;
+    if (strncmp(store, DDL_JOINING_TCP_STORE, sizeof DDL_JOINING_TCP_STORE - 1) != 0) {
+        snprintf(text, PLACE_TEXT, "%.64s in %.120s", joining->options->master, store);
+        return;
+    }
+    snprintf(text, PLACE_TEXT, "%.100s", store);
+    const size_t used = strlen(text);
+    if (ddl_address_split("", store + sizeof DDL_JOINING_TCP_STORE - 1, host, sizeof host, &port, NULL) !=
+            DDL_OK ||
+        !ddl_address_parse(ddl_store_address(joining->store), port, &here))
+        return;
+    const bool is_numeric = ddl_address_parse(host, port, &named);
+    if (is_numeric && ddl_address_is_any(&named))
+        return;
+    if (ddl_address_is_loopback(&here) && joining->network->spread != DDL_SPREAD_ONE)
+        snprintf(text + used, PLACE_TEXT - used, " (which only this host reaches)");
+    else if (!is_numeric && joining->self.rank == 0) /* the address of this end, which is where it listens */
+        snprintf(text + used, PLACE_TEXT - used, " (%s)", ddl_store_address(joining->store));
+}
+
 int ddl_joining_first_missing(const ddl_joining *joining)
 {
     for (int rank = 0; rank < joining->self.nranks; rank++)
@@ -143,7 +172,7 @@ void ddl_joining_tell_of_turned_away(const ddl_joining *joining, ddl_error *err)
 ddl_status ddl_joining_report_absence(ddl_joining *joining, const char *what, const char *verb,
                                       const char *done, ddl_error *err)
 {
-    char absence[DDL_JOINING_ABSENCE_TEXT];
+    char absence[DDL_JOINING_ABSENCE_TEXT], place[PLACE_TEXT] = "";
     double waited_s = (double)(ddl_now_ns() - joining->progress.start_ns) / 1e9;
     memset(joining->present, 0, (size_t)joining->self.nranks * sizeof *joining->present);
     DDL_TRY(ddl_store_check(joining->store, err)); /* another may have said it already */
@@ -163,11 +192,14 @@ ddl_status ddl_joining_report_absence(ddl_joining *joining, const char *what, co
                        waited_s, done);
         missing = 0;
     } else {
+        const bool members = strcmp(what, "member") == 0;
         describe_absence(joining, what, true, absence);
+        if (members)
+            describe_place(joining, place);
         (void)DDL_FAIL(err, DDL_ETIMEDOUT,
-                       "%s did not %s within %.1f s; look at the output of what is missing, or "
+                       "%s did not %s%s%s within %.1f s; look at the output of what is missing, or "
                        "raise DDL_START_TIMEOUT",
-                       absence, verb, waited_s);
+                       absence, verb, members ? " to " : "", place, waited_s);
         ddl_joining_tell_of_turned_away(joining, err);
     }
     (void)ddl_error_blame(err, missing);
@@ -176,10 +208,14 @@ ddl_status ddl_joining_report_absence(ddl_joining *joining, const char *what, co
 
 ddl_status ddl_joining_tell_absence(ddl_joining *joining, const char *what, ddl_error *err)
 {
-    const bool members = strcmp(what, "member") == 0;
-    char absence[DDL_JOINING_ABSENCE_TEXT];
+    char absence[DDL_JOINING_ABSENCE_TEXT], place[PLACE_TEXT];
     DDL_TRY(ddl_store_check(joining->store, err));
     describe_absence(joining, what, false, absence);
-    ddl_progress_tell(&joining->progress, members ? "%s" : "%s to be connected to everyone", absence);
+    if (strcmp(what, "member") != 0) {
+        ddl_progress_tell(&joining->progress, "%s to be connected to everyone", absence);
+        return DDL_OK;
+    }
+    describe_place(joining, place);
+    ddl_progress_tell(&joining->progress, "%s at %s", absence, place);
     return DDL_OK;
 }

@@ -165,7 +165,8 @@ ddl_status ddl_file_meeting_find(ddl_file_run *file, const ddl_store_options *op
             (void)DDL_FAIL(
                 err, DDL_ETIMEDOUT,
                 "rank 0 did not come to the meeting place %s within %.1f s; start rank 0, check that all "
-                "hosts share that directory, or raise DDL_START_TIMEOUT%s%s",
+                "hosts share that directory and all ranks have the same DDL_STORE, MASTER_ADDR and "
+                "MASTER_PORT, or raise DDL_START_TIMEOUT%s%s",
                 file->place, (double)(ddl_now_ns() - start_ns) / 1e9,
                 meet.host.nranks > 0 && !meet.is_proved ? " (a job with another secret was there)" : "",
                 there);

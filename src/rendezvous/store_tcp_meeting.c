@@ -279,14 +279,15 @@ static ddl_status tell_in_vain(const ddl_error *last, const char *rest, int64_t 
         (void)DDL_FAIL(
             err, DDL_ETIMEDOUT,
             "nothing has answered at the meeting place %s within %.1f s (%s): its host is down, or a "
-            "firewall there drops what comes to that port; let it through, check MASTER_ADDR and "
-            "MASTER_PORT and that rank 0 was started, or raise DDL_START_TIMEOUT",
+            "firewall there drops what comes to that port; let it through, check that rank 0 was "
+            "started, with the same MASTER_ADDR, MASTER_PORT and DDL_STORE, or raise DDL_START_TIMEOUT",
             rest, waited_s, last->text);
     else
         (void)DDL_FAIL(
             err, DDL_ETIMEDOUT,
             "rank 0 did not open the meeting place %s within %.1f s (%s); start rank 0, or look why it "
-            "has ended, check MASTER_ADDR and MASTER_PORT, or raise DDL_START_TIMEOUT",
+            "has ended, check that it has the same MASTER_ADDR, MASTER_PORT and DDL_STORE, or raise "
+            "DDL_START_TIMEOUT",
             rest, waited_s, last->text);
     ddl_error_blame(err, 0);
     return DDL_ETIMEDOUT;

@@ -268,6 +268,8 @@ class Addresses(Networks):
                 said = [line for line in launched[0].errors if "MASTER_ADDR nodea is" in line]
                 self.assertEqual(len(said), 1, launched[0].story())
                 self.assertIn("rank 0 listens at 10.77.0.1 instead", said[0])
+        alone = self.world(2, MASTER_ADDR="nodea", LOCAL_WORLD_SIZE=1, DDL_START_TIMEOUT="1s").start(0, "init", prefix=prefixes[0])
+        self.assertIn(f" did not come to tcp://nodea:{PORT} (10.77.0.1) within ", alone.expect("init", "DDL_ETIMEDOUT")["text"])
 
     def test_interfaces_that_are_named_do_not_part_the_ranks_of_one_host(self):
         hosts = self.hosts(1)

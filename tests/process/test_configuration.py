@@ -207,18 +207,20 @@ class Configuration(Failures):
         for rank in ranks:
             record = rank.expect("init", "DDL_ETIMEDOUT")
             self.assert_within(record, record["begin_ns"], 3)
-            self.assert_names(record, f"ranks 1, 3 of 4 (joined: 0, 2 on {socket.gethostname()})", "DDL_START_TIMEOUT")
+            self.assert_names(record, f"ranks 1, 3 of 4 (joined: 0, 2 on {socket.gethostname()}) did not come to "
+                              f"tcp://127.0.0.1:{world.port} (which only this host reaches) within 2.", "DDL_START_TIMEOUT")
             self.assertEqual(record["culprit"], 1, record)
             rank.finish(0)
 
     def check_who_waits_longer_hears_of_it(self):
         """Who was started first gives up first, and all the others with it."""
-        world = self.world(3)
+        world = self.world(3, LOCAL_WORLD_SIZE=3)
         ranks = [world.start(0, "init"), world.start(1, "init", DDL_START_TIMEOUT="2s")]
         records = [rank.expect("init", "DDL_ETIMEDOUT") for rank in ranks]
         for rank, record in zip(ranks, records):
             self.assert_within(record, records[1]["end_ns"], 1)
-            self.assert_names(record, f"rank 2 of 3 (joined: 0-1 on {socket.gethostname()})")
+            self.assert_names(record, f"rank 2 of 3 (joined: 0-1 on {socket.gethostname()}) did not come to "
+                              f"tcp://127.0.0.1:{world.port} within 2.")
             self.assertEqual(record["culprit"], 2, record)
             rank.finish(0)
 
@@ -291,7 +293,7 @@ class Configuration(Failures):
             rank.expect("init", "DDL_ETIMEDOUT")
             rank.finish(0)
             said = "".join(rank.errors)
-            self.assertEqual(said.count("waiting for rank 3 of 4 (joined: 0-2 on 1 host), "), tells, said)
+            self.assertEqual(said.count("waiting for rank 3 of 4 (joined: 0-2 on 1 host) at tcp://127.0.0.1:"), tells, said)
             self.assertNotIn("~/.ddl/secret", said)  # which no rank of this host needs
 
     def check_a_crowd_is_quiet(self):

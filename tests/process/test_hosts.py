@@ -318,13 +318,25 @@ class Computing(OnHosts):
             for rank, host, local_rank in ((0, 0, 0), (1, 1, 0), (3, 1, 1), (4, 2, 0)):
                 enter = [*hosts.on(host), "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', names[host]]
                 told.append((world.start(rank, "init", prefix=enter, MASTER_ADDR="10.77.0.1", MASTER_PORT=port,
-                                         LOCAL_RANK=local_rank), joined, local_rank == 0 and seconds > 1))
-        for rank, joined, tells in told:
+                                         LOCAL_RANK=local_rank), joined, port, local_rank == 0 and seconds > 1))
+        for rank, joined, port, tells in told:
             record = rank.expect("init", "DDL_ETIMEDOUT")
-            self.assertIn(f"ranks 2, 5 of 6 (joined: {joined}) did not come", record["text"])
+            self.assertIn(f"ranks 2, 5 of 6 (joined: {joined}) did not come to tcp://10.77.0.1:{port} within ", record["text"])
             rank.finish(0)
-            said = re.findall(r"waiting for ranks 2, 5 of 6 \(joined: (.*)\), \d+ s left", "".join(rank.errors))
+            said = re.findall(r"waiting for ranks 2, 5 of 6 \(joined: (.*)\) at tcp://10.77.0.1:\d+, \d+ s left", "".join(rank.errors))
             self.assertEqual(said, [joined] * tells, rank.story())
+
+    def test_a_place_that_others_do_not_reach_is_told(self):
+        """Each tells where it is, or looks, so that the two can be compared."""
+        hosts = self.hosts(2)
+        world = World(ACTOR, 2, DDL_START_TIMEOUT="2s", MASTER_PORT=PORT)
+        self.addCleanup(world.__exit__)
+        ranks = [world.start(rank, "init", prefix=hosts.on(rank), MASTER_ADDR=address)
+                 for rank, address in enumerate(("localhost", "10.77.0.1"))]
+        for rank, words in zip(ranks, (f" did not come to tcp://localhost:{PORT} (which only this host reaches) within ",
+                                       f" 10.77.0.1:{PORT} within ")):
+            self.assertIn(words, rank.expect("init", "DDL_ETIMEDOUT")["text"])
+            rank.finish(0)
 
 
 class Failing(OnHosts):
