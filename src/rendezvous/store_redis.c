@@ -3,6 +3,7 @@
  *
  *     P:PLACE:meet       which run is on, written by rank 0; PLACE is MASTER_ADDR:MASTER_PORT
  *     P:PLACE:ask        "are you there?", from ranks that have read meet
+ *     P:PLACE:try:TOKEN  gone in the same moment: whether the server takes writes at all
  *     P:RUN:k:KEY        a value, with the token of who set it
  *     P:RUN:echo:TOKEN   rank 0's answer to the rank of that token, sealed
  *     P:RUN:end          what the run came to: settled, or failed, whichever came first

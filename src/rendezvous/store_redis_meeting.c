@@ -11,6 +11,7 @@ enum {
     ECHO_LIMIT_MS = 800, /* for a rank 0 that seems to live, to show it; seen: 330 among 128 on 2 cores */
     ASK_AGAIN_MS = 30000,
     ASK_EXPIRY_S = 120,
+    WRITE_LOOK_MS = 1000, /* who waits so long for rank 0 looks once whether anybody could write */
     CLAIM_TRIES = 20,
     WHERE_TEXT = DDL_REDIS_NAME_TEXT + 400,
 };
@@ -306,12 +307,34 @@ static ddl_status hear_echo(const ddl_redis_run *redis, const ddl_meet *meet, dd
     return ddl_meet_hear_echo(meet, &redis->self, &seal, redis->token, echo, place, err);
 }
 
+/* Where Redis takes no writes rank 0 can leave no word of that: who waits for it finds out by a key of its
+ * own, which is gone at once. */
+static ddl_status look_for_refusal(ddl_redis_run *redis, ddl_error *err)
+{
+    ddl_redis_name tried;
+    char expiry[16];
+    ddl_redis_request request = { .count = 0 };
+    ddl_redis_reply *replies[5] = { NULL };
+    ddl_view name = ddl_redis_name_of(&tried, redis->place, "try:", redis->token);
+    snprintf(expiry, sizeof expiry, "%d", ASK_EXPIRY_S);
+    DDL_REDIS_ADD(&request, ddl_redis_word("MULTI"));
+    DDL_REDIS_ADD(&request, ddl_redis_word("XADD"), name, ddl_redis_word("*"), ddl_redis_word("by"),
+                  ddl_redis_word(redis->token));
+    DDL_REDIS_ADD(&request, ddl_redis_word("EXPIRE"), name, ddl_redis_word(expiry));
+    DDL_REDIS_ADD(&request, ddl_redis_word("DEL"), name);
+    DDL_REDIS_ADD(&request, ddl_redis_word("EXEC"));
+    DDL_TRY(ddl_redis_link_exchange(redis->link, &request, ddl_now_ns(), replies, err));
+    ddl_status status = ddl_redis_link_check(redis->link, replies, 5, err);
+    ddl_redis_link_release(replies, 5);
+    return status;
+}
+
 ddl_status ddl_redis_meeting_find(ddl_redis_run *redis, const ddl_store_options *options,
                                   ddl_deadline deadline, ddl_error *err)
 {
     const int64_t start_ns = ddl_now_ns();
     uint8_t asked[DDL_RUN_ID_BYTES] = { 0 };
-    ddl_deadline ask_again = 0;
+    ddl_deadline ask_again = 0, write_look = ddl_deadline_in_ms(WRITE_LOOK_MS);
     ddl_meet meet = { .host = { .rank = 0 } };
     ddl_bytes echo = { 0 };
     bool entered = false, has_asked = false;
@@ -340,6 +363,10 @@ ddl_status ddl_redis_meeting_find(ddl_redis_run *redis, const ddl_store_options 
                                   : ddl_meet_tell_odd(&redis->odd_meet, text);
         if (ddl_deadline_passed(deadline))
             return report_no_host(redis, &meet, start_ns, there, err);
+        if (!found && ddl_deadline_passed(write_look)) {
+            DDL_TRY(look_for_refusal(redis, err));
+            write_look = DDL_DEADLINE_NEVER;
+        }
         DDL_TRY(ddl_redis_link_keep_presence(redis->link, err));
         ddl_progress_tell(options->progress, "rank 0 at %s in %s%s", redis->place,
                           ddl_redis_link_where(redis->link), there);

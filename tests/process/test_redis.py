@@ -142,9 +142,9 @@ class Tests(unittest.TestCase):
         self.assertLess(took, bound(seconds), said)
         return said
 
-    def assert_remedy(self, url, *words, prefix=()):
-        """Rank 0 is told at once what to do about a server. prefix: what to start it by."""
-        record = self.world(2, url).start(0, "init", prefix=prefix).expect("init", "DDL_ESTORE")
+    def assert_remedy(self, url, *words, prefix=(), number=0):
+        """Rank 0, or that one, is told soon what to do about a server. prefix: what to start it by."""
+        record = self.world(2, url).start(number, "init", prefix=prefix).expect("init", "DDL_ESTORE")
         for word in words:
             self.assertIn(word, record["text"])
         self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
@@ -267,6 +267,19 @@ class Meeting(Tests):
         with socket.create_connection(("127.0.0.1", few.port)):
             self.at_once(refused(few.url(), "ERR max number of clients", remedy),
                          refused(few.url(f":{path}@", "/1"), "it does not log in user default" + remedy))
+
+    def test_who_waits_for_rank_0_where_redis_refuses_writes_hears_of_that(self):
+        """As rank 0 cannot leave word of it there. What tells is a key that is gone at once."""
+        replica, full, forbidden, fine = self.redis(), self.redis(), self.redis(), self.redis()
+        replica.ask("REPLICAOF", "127.0.0.1", free_port())
+        full.ask("CONFIG", "SET", "maxmemory", 1)
+        forbidden.ask("ACL", "SETUSER", "default", "-expire")
+        refused = lambda redis, *words: lambda: self.assert_remedy(redis.url(), *words, number=1)
+        self.at_once(refused(replica, "READONLY", "; it is a replica: name its master in DDL_STORE"),
+                     refused(full, "OOM", "; its memory is full: raise its maxmemory"),
+                     refused(forbidden, "NOPERM", "; a user needs "),
+                     lambda: self.world(2, fine.url(), DDL_START_TIMEOUT="1.5s").start(1, "init").expect("init", "DDL_ETIMEDOUT"))
+        self.assertEqual(fine.keys(), 0)
 
     def test_keys_of_others_below_the_prefix_have_a_remedy(self):
         redis = self.redis()
