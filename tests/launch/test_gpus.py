@@ -1,4 +1,6 @@
 """How ddl-launch counts GPUs and gives them to ranks, over what stands in for the CUDA driver (DDL_TEST_DRIVER)."""
+import importlib.machinery
+import importlib.util
 import json
 import os
 import signal
@@ -152,6 +154,15 @@ class GpuCheck(GpuTest):
                 self.assertEqual(done.returncode, code, done.stdout)
                 self.assertIn(words, done.stdout.decode())
                 self.assertNotIn("Traceback", done.stdout.decode())
+
+    def test_the_driver_is_found_for_the_linker_where_the_loader_has_it(self):
+        loader = importlib.machinery.SourceFileLoader("gpu_check", GPU_CHECK)
+        gpu_check = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+        loader.exec_module(gpu_check)
+        gpus, status, path = gpu_check.ask_driver(60, self.environment(self.over("gpus=3")))
+        self.assertEqual((gpus, status, path), (3, 0, os.path.realpath(DRIVER)))
+        self.assertEqual(gpu_check.find_driver_for_linking(path)["LIBRARY_PATH"].split(os.pathsep)[0], os.path.dirname(path))
+        self.assertEqual(gpu_check.find_driver_for_linking(os.path.join(self.directory, "libcuda.so.550")), {})
 
     def check(self, code, *arguments, **environment):
         """What it says over the stand-ins, in lines."""
