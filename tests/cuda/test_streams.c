@@ -1,6 +1,8 @@
 /*
  * test_streams.c - operations in the order of streams of the program: what is before one, what is after it,
  * and what becomes of a stream whose operation fails. Over what stands in for the driver, or over a real one.
+ *
+ * test_streams [list|TEST]: names the tests; runs one of them.
  */
 #include "../conformance/gpu_memory.h"
 #include "../conformance/gpu_stream.h"
@@ -824,5 +826,12 @@ int main(int argc, char *argv[])
         cmocka_unit_test(the_default_stream_is_refused_while_one_that_waits_for_it_is_captured),
         cmocka_unit_test(a_capture_of_the_program_is_let_alone),
     };
+    const bool is_list = argc > 1 && strcmp(argv[1], "list") == 0;
+    for (size_t i = 0; is_list && i < sizeof tests / sizeof *tests; i++)
+        puts(tests[i].name);
+    if (is_list)
+        return 0;
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, open_driver, NULL);
 }

@@ -1,6 +1,8 @@
 """How ddl-launch counts GPUs and gives them to ranks, over what stands in for the CUDA driver (DDL_TEST_DRIVER)."""
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import json
 import os
 import signal
@@ -14,6 +16,13 @@ from harness import LaunchTest
 DRIVER = os.environ["DDL_TEST_DRIVER"]
 RANK = os.environ["DDL_TEST_GPU_RANK"]
 GPU_CHECK = os.path.join(harness.SOURCE, "tools", "gpu_check")
+
+
+def load_gpu_check():
+    loader = importlib.machinery.SourceFileLoader("gpu_check", GPU_CHECK)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+    loader.exec_module(module)
+    return module
 
 
 class GpuTest(LaunchTest):
@@ -156,9 +165,7 @@ class GpuCheck(GpuTest):
                 self.assertNotIn("Traceback", done.stdout.decode())
 
     def test_the_driver_is_found_for_the_linker_where_the_loader_has_it(self):
-        loader = importlib.machinery.SourceFileLoader("gpu_check", GPU_CHECK)
-        gpu_check = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
-        loader.exec_module(gpu_check)
+        gpu_check = load_gpu_check()
         gpus, status, path = gpu_check.ask_driver(60, self.environment(self.over("gpus=3")))
         self.assertEqual((gpus, status, path), (3, 0, os.path.realpath(DRIVER)))
         self.assertEqual(gpu_check.find_driver_for_linking(path)["LIBRARY_PATH"].split(os.pathsep)[0], os.path.dirname(path))
@@ -190,6 +197,20 @@ class GpuCheck(GpuTest):
         self.assertEqual(self.rows(said, "skipped"),
                          ["compute-sanitizer, " + what for what in ("streams", "collectives", "example")], said)
         self.assertIn("0 failed, 3 could not be run", said[-1])
+
+    def test_of_the_tests_of_streams_one_that_hangs_hides_no_other(self):
+        with open(self.path("tests"), "w") as program:
+            program.write("""#!/bin/sh
+                case $1 in list) echo well hangs fails too;; hangs) exec sleep 9;; fails) echo a line; exit 3;; esac\n""")
+        os.chmod(self.path("tests"), 0o755)
+        gpu_check = load_gpu_check()
+        gpu_check.TEST_S = 1
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            gpu_check.check_streams(self.path("tests"), None)
+            gpu_check.run_tests("other", self.path("tests"), ["well", "hangs", "too"], 1.9, None)
+        self.assertEqual(gpu_check.rows, [("streams", "FAILED", "hangs (not done after 1 s), fails (exit status 3)"),
+                                          ("other", "FAILED", "hangs (not done after 1 s), 1 not begun")])
+        self.assertIn("    fails: exit status 3\n    a line\n", said.getvalue())
 
     def test_nccl_that_does_not_take_two_ranks_on_a_gpu_is_told(self):
         for own, words in (({}, "invalid usage"), ({"DDL_TEST_STANDIN_NCCL_1": "init=hang"}, "it has not connected them after 1 s")):
