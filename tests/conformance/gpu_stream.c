@@ -58,6 +58,7 @@ static struct {
                   void **extra);
 } driver;
 static void *add_to;
+static atomic_bool waits_at_words;
 
 bool gpu_stream_load_kernels(void)
 {
@@ -157,9 +158,15 @@ bool gpu_stream_wait_at(void *stream, gpu_door *door)
     gpu_memory_enter();
     if (driver.wait_for_word != NULL && driver.find_place(&place, (void *)(uintptr_t)door->is_open, 0) == 0)
         result = driver.wait_for_word(stream, place, 1, WAIT_GEQ);
+    atomic_store(&waits_at_words, result == 0);
     if (result == NOT_SUPPORTED)
         result = driver.call(stream, look_until_open, door);
     return gpu_memory_leave(result);
+}
+
+bool gpu_stream_waits_at_words(void)
+{
+    return atomic_load(&waits_at_words);
 }
 
 bool gpu_stream_copy(void *stream, void *to, const void *from, size_t bytes)

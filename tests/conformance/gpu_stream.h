@@ -31,6 +31,7 @@ void gpu_door_free(gpu_door *door);
 void gpu_door_open(gpu_door *door);
 void gpu_door_shut(gpu_door *door);
 bool gpu_stream_wait_at(void *stream, gpu_door *door);
+bool gpu_stream_waits_at_words(void); /* at the last door: for memory */
 
 /* A kernel that adds to each of so many floats in device memory; they are loaded before the first one. */
 bool gpu_stream_load_kernels(void);

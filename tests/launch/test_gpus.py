@@ -198,6 +198,17 @@ class GpuCheck(GpuTest):
                          ["compute-sanitizer, " + what for what in ("streams", "collectives", "example")], said)
         self.assertIn("0 failed, 3 could not be run", said[-1])
 
+    def test_what_waits_for_a_stream_that_waits_is_told(self):
+        gpu_check = load_gpu_check()
+        for driver, waiting, word in (("delay=0", [], "cuStreamWaitValue32"), ("lazy=1", ["the first launch of a kernel"], "cuStreamWaitValue32"),
+                                      ("pinning=1,functions=1", ["more pinned memory"], "cuLaunchHostFunc")):
+            with self.subTest(driver), contextlib.redirect_stdout(io.StringIO()):
+                gpu_check.rows.clear()
+                gpu_check.probe("probe", os.path.join(os.path.dirname(DRIVER), "gpu_probe"), DRIVER, {"DDL_TEST_STANDIN": driver})
+                self.assertEqual([name.strip() for name, _, remark in gpu_check.rows if "it waits for the stream" in remark], waiting)
+                self.assertEqual([name for name, result, _ in gpu_check.rows if result == "MISSED"], [name for name in ["  more pinned memory"] if name.strip() in waiting])
+                self.assertIn(word, gpu_check.rows[1][2])
+
     def test_of_the_tests_of_streams_one_that_hangs_hides_no_other(self):
         with open(self.path("tests"), "w") as program:
             program.write("""#!/bin/sh
