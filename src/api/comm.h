@@ -94,8 +94,9 @@ struct ddl_comm {
     } chosen[DDL_COLLECTIVE_COUNT][DDL_CHOICES];
     ddl_repeat repeats[DDL_COLLECTIVE_COUNT];
     uint32_t nrepeated;
-    bool has_stream;  /* calls are operations of this stream of the program (stream.c) */
-    bool is_given_up; /* by ddl_comm_shrink: what its streams have come to needs no telling */
+    bool has_stream;            /* calls are operations of this stream of the program (stream.c) */
+    bool has_told_how_it_waits; /* in a line of the log */
+    bool is_given_up;           /* by ddl_comm_shrink: what its streams have come to needs no telling */
     void *stream;
     int stream_gpu; /* -1: any */
     ddl_list

@@ -4,6 +4,7 @@
 #include "api/alone_copy.h"
 #include "api/gpu.h"
 #include "api/last_error.h"
+#include "base/log.h"
 
 #include <ddl/cuda.h>
 
@@ -76,6 +77,18 @@ static ddl_status refuse_other_gpu(const ddl_comm *comm, const ddl_call *call)
                               call->staging->gpu, comm->stream_gpu);
 }
 
+static void tell_how_it_waits(ddl_comm *comm, const ddl_call *call)
+{
+    if (comm->has_told_how_it_waits)
+        return;
+    comm->has_told_how_it_waits = true;
+    ddl_log(DDL_LOG_DEBUG, "%s: streams of GPU %d wait for operations %s", comm->pool->prefix,
+            call->staging->gpu,
+            call->hold.latch->waits_in_function
+                ? "in functions of the host (cuLaunchHostFunc), as the driver declines to wait for memory"
+                : "at words in memory (cuStreamWaitValue32)");
+}
+
 static ddl_status hold_stream(ddl_comm *comm, ddl_call *call, ddl_error *err)
 {
     ddl_staging_make_stock(call->staging);
@@ -84,7 +97,9 @@ static ddl_status hold_stream(ddl_comm *comm, ddl_call *call, ddl_error *err)
         ddl_staging_take_stock(call->staging);
         ddl_engine_leave(comm->engine);
     }
-    return ddl_staging_shut(call->staging, comm->stream, comm, let_go_by(comm), &call->hold, err);
+    DDL_TRY(ddl_staging_shut(call->staging, comm->stream, comm, let_go_by(comm), &call->hold, err));
+    tell_how_it_waits(comm, call);
+    return DDL_OK;
 }
 
 ddl_status ddl_stream_issue(ddl_comm *comm, ddl_call *call, ddl_request **handle)

@@ -34,6 +34,7 @@ typedef struct ddl_latch {
     ddl_link link; /* of whoever keeps it */
     const struct ddl_device_ops *ops;
     ddl_device *device;
+    bool waits_in_function; /* of the host, as it was shut last: the driver has no wait for memory */
 } ddl_latch;
 
 /* Overdue: it was opened at `until`, by nobody who knows of the operation. */
@@ -119,7 +120,7 @@ static inline bool ddl_hold_is_overdue(ddl_hold hold)
 }
 
 /* Changes with anything above. */
-enum { DDL_DEVICE_INTERFACE = 7 };
+enum { DDL_DEVICE_INTERFACE = 8 };
 
 /* What the plugin exports as "ddl_cuda_plugin". NULL: err tells why not. */
 typedef const struct ddl_device_ops *ddl_device_plugin(ddl_error *err);

@@ -350,7 +350,8 @@ static CUresult have_it_wait(latch *l, CUstream stream)
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
     if (driver->cuStreamWaitValue32 != NULL)
         result = driver->cuStreamWaitValue32(stream, l->place, l->shut.number, CU_STREAM_WAIT_VALUE_GEQ);
-    if (result == CUDA_ERROR_NOT_SUPPORTED)
+    l->base.waits_in_function = result == CUDA_ERROR_NOT_SUPPORTED;
+    if (l->base.waits_in_function)
         result = driver->cuLaunchHostFunc(stream, sleep_until_open, l);
     return result;
 }

@@ -186,7 +186,9 @@ class GpuCheck(GpuTest):
     def test_all_its_rows_run_where_there_are_gpus(self):
         said = self.check(0, DDL_TEST_STANDIN="gpus=2")
         rows = self.rows(said, "ok")
-        for row in ("collectives, 4 ranks, one GPU, auto", "streams", "measure, 2 ranks, one GPU",
+        self.assertIn("  they wait for operations                            at words in memory (cuStreamWaitValue32)", said)
+        for row in ("probe", "probe, one connection", "collectives, 4 ranks, one GPU, auto", "streams", "streams, one connection",
+                    "streams, waiting in functions of the host", "measure, 2 ranks, one GPU, one connection", "measure, 2 ranks, one GPU",
                     "example gradients_gpu, 2 processes", "NCCL alone", "NCCL alone, by ddl", "collectives by NCCL, 1 rank",
                     "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs", "collectives by default, 2 ranks, 2 GPUs"):
             self.assertIn(row, rows, said)
@@ -212,12 +214,12 @@ class GpuCheck(GpuTest):
     def test_of_the_tests_of_streams_one_that_hangs_hides_no_other(self):
         with open(self.path("tests"), "w") as program:
             program.write("""#!/bin/sh
-                case $1 in list) echo well hangs fails too;; hangs) exec sleep 9;; fails) echo a line; exit 3;; esac\n""")
+                case $1 in hangs) exec sleep 9;; fails) echo a line; exit 3;; esac\n""")
         os.chmod(self.path("tests"), 0o755)
         gpu_check = load_gpu_check()
         gpu_check.TEST_S = 1
         with contextlib.redirect_stdout(io.StringIO()) as said:
-            gpu_check.check_streams(self.path("tests"), None)
+            gpu_check.run_tests("streams", self.path("tests"), ["well", "hangs", "fails", "too"], 90, None)
             gpu_check.run_tests("other", self.path("tests"), ["well", "hangs", "too"], 1.9, None)
         self.assertEqual(gpu_check.rows, [("streams", "FAILED", "hangs (not done after 1 s), fails (exit status 3)"),
                                           ("other", "FAILED", "hangs (not done after 1 s), 1 not begun")])
