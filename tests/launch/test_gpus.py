@@ -188,7 +188,8 @@ class GpuCheck(GpuTest):
         rows = self.rows(said, "ok")
         self.assertIn("  they wait for operations                            at words in memory (cuStreamWaitValue32)", said)
         for row in ("probe", "probe, one connection", "collectives, 4 ranks, one GPU, auto", "streams", "streams, one connection",
-                    "streams, waiting in functions of the host", "measure, 2 ranks, one GPU, one connection", "measure, 2 ranks, one GPU",
+                    "streams, waiting in functions of the host", "kinds of memory, 2 ranks, one GPU", "common memory", "managed memory",
+                    "pool memory", "mapped memory", "measure, 2 ranks, one GPU, one connection", "measure, 2 ranks, one GPU",
                     "example gradients_gpu, 2 processes", "NCCL alone", "NCCL alone, by ddl", "collectives by NCCL, 1 rank",
                     "NCCL, 2 ranks, 2 GPUs", "collectives by NCCL, 2 ranks, 2 GPUs", "collectives by default, 2 ranks, 2 GPUs"):
             self.assertIn(row, rows, said)
