@@ -326,6 +326,43 @@ static void exit_before_a_call(void)
     exit(0);
 }
 
+/* Whether a capture in the global mode is left as it is. */
+static bool capture_around(void (*run)(void))
+{
+    void *stream = need(gpu_stream_open() ? gpu_stream_create() : NULL);
+    if (!gpu_stream_capture_globally(stream))
+        exit(6);
+    run();
+    return gpu_stream_end_capture(stream);
+}
+
+static void reduce_first(void)
+{
+    reduce("first", gpu_memory_alloc, 0, world);
+}
+
+static void reduce_second(void)
+{
+    reduce("second", gpu_memory_alloc, 1, world);
+}
+
+static void free_world(void)
+{
+    tell("free", ddl_comm_free(&world), true);
+}
+
+static void capture_before_nccl(void)
+{
+    tell("spoilt", DDL_OK, !capture_around(reduce_first));
+}
+
+static void capture_behind_nccl(void)
+{
+    reduce_first();
+    tell("kept", DDL_OK, capture_around(reduce_second));
+    tell("spoilt", DDL_OK, !capture_around(free_world));
+}
+
 static atomic_bool has_told;
 
 static void hear(void *unused, const char *line)
@@ -715,6 +752,8 @@ static const struct {
              { "shrink", shrink },
              { "leave-inside", leave_inside },
              { "leave-after", leave_after },
+             { "capture-before-nccl", capture_before_nccl },
+             { "capture-behind-nccl", capture_behind_nccl },
              { "exit-inside", exit_inside },
              { "exit-alone", exit_alone },
              { "exit-before-a-call", exit_before_a_call },

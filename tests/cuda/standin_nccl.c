@@ -99,12 +99,14 @@ struct comm {
     int rank, nranks;
     bool blocks; /* calls are in their stream when they return */
     CUdevice gpu;
+    CUcontext context;
     int files[RANKS_AT_MOST];
     unsigned long round, nsent[RANKS_AT_MOST], ntaken[RANKS_AT_MOST];
     atomic_bool aborted, parts;
     atomic_int state;
     atomic_bool met; /* or given up */
-    pthread_t meeting;
+    pthread_t meeting, parting;
+    bool has_begun_to_part;
     struct call *held; /* to be put into its stream */
     int looks;
     CUstream stream;
@@ -357,6 +359,22 @@ static bool takes_gpus(const struct comm *comm)
     return true;
 }
 
+/* Threads of the real one wait for streams when it comes up and ends, in the mode of captures in which a
+ * thread begins. */
+static bool wait_for_stream(const struct comm *comm)
+{
+    CUcontext own;
+    CUstream stream = NULL;
+    (void)cuCtxPushCurrent(comm->context);
+    CUresult result = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = cuStreamSynchronize(stream);
+    if (stream != NULL)
+        (void)cuStreamDestroy(stream);
+    (void)cuCtxPopCurrent(&own);
+    return result == CUDA_SUCCESS;
+}
+
 static void *come_up(void *arg)
 {
     struct comm *comm = arg;
@@ -371,9 +389,20 @@ static void *come_up(void *arg)
     outcome state = well ? SUCCESS : SYSTEM_ERROR;
     if (well && !takes_gpus(comm))
         state = BAD_USAGE;
+    else if (well && !wait_for_stream(comm))
+        state = CUDA_ERROR;
     atomic_store(&comm->state, state);
     atomic_store(&comm->met, true);
     return NULL;
+}
+
+/* NCCL uses the context that its caller has. */
+static CUcontext current(void)
+{
+    CUcontext context = NULL;
+    if (cuCtxPopCurrent(&context) != CUDA_SUCCESS || cuCtxPushCurrent(context) != CUDA_SUCCESS)
+        abort();
+    return context;
 }
 
 static struct comm *make(int nranks, unique_id id, int rank)
@@ -381,6 +410,7 @@ static struct comm *make(int nranks, unique_id id, int rank)
     struct comm *comm = calloc(1, sizeof *comm);
     if (comm == NULL || nranks > RANKS_AT_MOST || cuCtxGetDevice(&comm->gpu) != CUDA_SUCCESS)
         abort();
+    comm->context = current();
     comm->id = id;
     comm->rank = rank;
     comm->nranks = nranks;
@@ -420,6 +450,8 @@ EXPORT(outcome ncclCommInitRankConfig(struct comm **out, int nranks, unique_id i
 static void destroy(struct comm *comm)
 {
     pthread_join(comm->meeting, NULL);
+    if (comm->has_begun_to_part)
+        pthread_join(comm->parting, NULL);
     if (comm->stream != NULL) { /* its calls are over soon, and use the communicator until then */
         CUresult left = CUDA_ERROR_NOT_READY;
         while (left == CUDA_ERROR_NOT_READY) {
@@ -436,6 +468,15 @@ static void destroy(struct comm *comm)
     free(comm);
 }
 
+static void *part(void *arg)
+{
+    struct comm *comm = arg;
+    (void)wait_for_stream(comm);
+    atomic_store(&comm->shared->parts[comm->rank], true);
+    atomic_store(&comm->parts, !nccl.endless);
+    return NULL;
+}
+
 EXPORT(outcome ncclCommFinalize(struct comm *comm))
 {
     int ready = SUCCESS;
@@ -444,9 +485,8 @@ EXPORT(outcome ncclCommFinalize(struct comm *comm))
         kill(getpid(), SIGKILL);
     if (!atomic_compare_exchange_strong(&comm->state, &ready, IN_PROGRESS))
         return (outcome)ready;
-    atomic_store(&comm->shared->parts[comm->rank], true);
-    atomic_store(&comm->parts, !nccl.endless);
-    return IN_PROGRESS;
+    comm->has_begun_to_part = pthread_create(&comm->parting, NULL, part, comm) == 0;
+    return comm->has_begun_to_part ? IN_PROGRESS : SYSTEM_ERROR;
 }
 
 EXPORT(outcome ncclCommDestroy(struct comm *comm))
@@ -800,15 +840,6 @@ EXPORT(outcome ncclCommGetAsyncError(struct comm *comm, outcome *state))
         atomic_store(&comm->state, SUCCESS);
     *state = (outcome)atomic_load(&comm->state);
     return SUCCESS;
-}
-
-/* NCCL uses the context that its caller has. */
-static CUcontext current(void)
-{
-    CUcontext context = NULL;
-    if (cuCtxPopCurrent(&context) != CUDA_SUCCESS || cuCtxPushCurrent(context) != CUDA_SUCCESS)
-        abort();
-    return context;
 }
 
 /* Takes the call. */

@@ -564,6 +564,22 @@ class Situations(unittest.TestCase):
                 self.assert_exact(rank, event)
         self.end(ranks, uses=1)
 
+    def test_a_capture_is_spoilt_where_nccl_comes_up_or_ends_meanwhile(self):
+        # By threads of NCCL; what ddl calls lets it alone.
+        ranks = self.play("capture-before-nccl", 2)
+        for rank in ranks:
+            rank.expect("first", "DDL_EDEVICE")
+        for rank in ranks:
+            self.assert_exact(rank, "spoilt")
+        ranks = self.play("capture-behind-nccl", 2)
+        for rank in ranks:
+            for event in ("first", "second", "kept"):
+                self.assert_exact(rank, event)
+        for rank in ranks:
+            rank.expect("free", "DDL_OK")
+            self.assert_exact(rank, "spoilt")
+            rank.finish()
+
     def test_managed_memory_is_copied(self):
         ranks = self.play("managed", 2)
         for rank in ranks:
