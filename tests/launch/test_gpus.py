@@ -184,7 +184,13 @@ class GpuCheck(GpuTest):
         return [line[:44].strip() for line in said if line[44:53].strip() == result]
 
     def test_all_its_rows_run_where_there_are_gpus(self):
-        said = self.check(0, DDL_TEST_STANDIN="gpus=2")
+        said = self.check(0, "--log", self.path("log"), DDL_TEST_STANDIN="gpus=2")
+        with open(self.path("log/figures.json")) as log:
+            told = json.load(log)
+        self.assertEqual(told["figures"]["measure, 4 ranks, one GPU"]["ranks"], 4)
+        self.assertIn("collectives, 4 ranks, one GPU, auto", [row["name"] for row in told["rows"]])
+        with open(self.path("log/measure_2_ranks_one_GPU.log")) as log:
+            self.assertIn('"ranks": 2', log.read())
         rows = self.rows(said, "ok")
         self.assertIn("  they wait for operations                            at words in memory (cuStreamWaitValue32)", said)
         for row in ("probe", "probe, one connection", "collectives, 4 ranks, one GPU, auto", "streams", "streams, one connection",
@@ -231,23 +237,25 @@ class GpuCheck(GpuTest):
             with self.subTest(words):
                 said = self.check(0, "--nccl-only", "--nccl-s", "1", DDL_TEST_STANDIN="gpus=1", **own)
                 self.assertEqual(self.rows(said, "skipped"), ["NCCL, 2 ranks, one GPU", "collectives by NCCL, 2 ranks, one GPU"], said)
+                self.assertEqual(self.rows(said, "ok").count("both ranks are told"), 2, said)
                 self.assertIn("NCCL 2.27.3 does not take several ranks on one GPU (%s)" % words, "".join(said))
 
     def test_nccl_that_is_too_old_is_skipped(self):
-        for gpus, rows in ((1, ()), (2, ("collectives by default, 2 ranks, 2 GPUs",))):
+        for gpus, sharing, rows in ((1, ("DDL_GPU=nccl, 2 ranks, one GPU", "DDL_GPU=nccl, NCCL told to share"), ()),
+                                    (2, (), ("collectives by default, 2 ranks, 2 GPUs",))):
             where = "one GPU" if gpus == 1 else "2 GPUs"
             said = self.check(0, "--nccl-only", DDL_TEST_STANDIN="gpus=%d" % gpus, DDL_TEST_STANDIN_NCCL="version=22304")
-            self.assertEqual(self.rows(said, "skipped"), ["NCCL alone, by ddl", "collectives by NCCL, 1 rank", "NCCL, 2 ranks, " + where,
+            self.assertEqual(self.rows(said, "skipped"), ["NCCL alone, by ddl", "NCCL, 2 ranks, " + where, *sharing, "collectives by NCCL, 1 rank",
                                                           "collectives by NCCL, 2 ranks, " + where, *rows], said)
             self.assertIn("NCCL is 2.23.4, and ddl takes 2.27.3 or later", "".join(said))
 
     def test_what_else_goes_wrong_with_two_ranks_on_a_gpu_has_failed(self):
         # NCCL fails; what hangs is not NCCL.
-        for own, words in (({"DDL_TEST_STANDIN_NCCL_1": "init=fail"}, "ncclCommInitRank: unhandled system error"),
-                           ({"DDL_TEST_STANDIN_1": "stuck=1"}, "not done after 1 s")):
+        for own, failed, words in (({"DDL_TEST_STANDIN_NCCL_1": "init=fail"}, [], "ncclCommInitRank: unhandled system error"),
+                                   ({"DDL_TEST_STANDIN_1": "stuck=1"}, ["DDL_GPU=nccl, 2 ranks, one GPU"], "not done after 1 s")):
             with self.subTest(words):
                 said = self.check(1, "--nccl-only", "--nccl-s", "1", DDL_TEST_STANDIN="gpus=1", **own)
-                self.assertEqual(self.rows(said, "FAILED"), ["NCCL, 2 ranks, one GPU"], said)
+                self.assertEqual(self.rows(said, "FAILED"), ["NCCL, 2 ranks, one GPU", *failed], said)
                 self.assertIn(words, "".join(said))
                 self.assertNotIn("does not take", "".join(said))
 
