@@ -7,7 +7,10 @@
 
 #include <stdio.h>
 
-enum { LET_GO_MS = 400 }; /* for who has the engine, before what GPUs wait for is let go */
+enum {
+    LET_GO_MS = 400, /* for who has the engine, before what GPUs wait for is let go */
+    LOOK_US = 500
+};
 
 /* The first of several has the last word. With the world's lock. */
 static void end_alone(ddl_comm *comm, const ddl_notice *notice)
@@ -31,6 +34,22 @@ void ddl_abort_alone_at_exit(ddl_world *world)
             end_alone(comm, &notice);
     }
     pthread_mutex_unlock(&world->lock);
+}
+
+static bool is_any_alone_in_offload(ddl_world *world)
+{
+    bool is_any = false;
+    pthread_mutex_lock(&world->lock);
+    DDL_LIST_FOR_EACH (link, &world->comms)
+        is_any = is_any || atomic_load(&DDL_CONTAINER(link, ddl_comm, sibling)->abort.alone_in_offload);
+    pthread_mutex_unlock(&world->lock);
+    return is_any;
+}
+
+void ddl_abort_await_alone_at_exit(ddl_world *world, ddl_deadline deadline)
+{
+    while (is_any_alone_in_offload(world) && !ddl_deadline_passed(deadline))
+        ddl_pause_us(LOOK_US);
 }
 
 bool ddl_abort_hear(ddl_comm *comm)

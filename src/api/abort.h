@@ -30,5 +30,7 @@ bool ddl_abort_hear(ddl_comm *comm);
  * call after that does not go there.
  * Thread: any, which has no lock. */
 void ddl_abort_alone_at_exit(ddl_world *world);
+/* Blocks until other threads have ended that, but not for longer than that. */
+void ddl_abort_await_alone_at_exit(ddl_world *world, ddl_deadline deadline);
 
 #endif

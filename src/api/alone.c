@@ -238,9 +238,10 @@ ddl_status ddl_alone_perform(ddl_comm *comm, const ddl_call *call, ddl_deadline 
         status = make(comm, deadline, err);
     if (status == DDL_OK)
         status = run(comm, call, deadline, err);
-    atomic_store(&comm->abort.alone_in_offload, false);
-    if (status != DDL_OK) {
+    if (status != DDL_OK)
         stop(comm, deadline, err);
+    atomic_store(&comm->abort.alone_in_offload, false); /* and nothing there calls the driver any more */
+    if (status != DDL_OK) {
         if (status == DDL_ENOMEM && comm->alone->is_open)
             status = err->code = DDL_EDEVICE; /* what has been stopped has no second call */
         return status;

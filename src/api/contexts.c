@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { GOODBYE_MS = 100, CLEARING_MS = 100 };
+enum { GOODBYE_MS = 100, CLEARING_MS = 100, STOPPING_MS = 500 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once_forks = PTHREAD_ONCE_INIT, once = PTHREAD_ONCE_INIT,
@@ -63,6 +63,16 @@ static void after_fork_in_child(void)
     }
 }
 
+/* What stops NCCL are threads that call the driver: handlers that follow take that away from under them. */
+static void await_nccl(ddl_world *world, bool has_entered)
+{
+    const ddl_deadline deadline = ddl_deadline_in_ms(STOPPING_MS);
+    if (has_entered)
+        DDL_LIST_FOR_EACH (voting, &world->voting)
+            ddl_votes_await_abort(DDL_CONTAINER(voting, ddl_comm, voting), deadline);
+    ddl_abort_await_alone_at_exit(world, deadline);
+}
+
 /* A process that ends without freeing its worlds says so, where it can do it at once, lets that arrive (a
  * second at most for each), and clears up. */
 static void at_exit(void)
@@ -73,8 +83,10 @@ static void at_exit(void)
         if (!world->made || world->forked || world->exited)
             continue;
         ddl_abort_alone_at_exit(world);
-        if (world->engine == NULL)
+        if (world->engine == NULL) {
+            await_nccl(world, false);
             continue;
+        }
         /* The baton is kept: nothing is sent after the goodbye. */
         const bool entered = ddl_engine_enter(world->engine, ddl_deadline_in_ms(GOODBYE_MS));
         if (entered)
@@ -87,6 +99,7 @@ static void at_exit(void)
                 ddl_votes_abort(DDL_CONTAINER(voting, ddl_comm, voting));
         if (entered)
             ddl_mesh_part(world->mesh, ddl_deadline_in_ms(DDL_WORLD_PARTING_MS));
+        await_nccl(world, entered);
         if (entered)
             DDL_LIST_FOR_EACH (active, &world->active)
                 atomic_store(&DDL_CONTAINER(active, ddl_comm, active)->pool->has_exited, true);

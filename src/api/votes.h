@@ -54,6 +54,8 @@ void ddl_votes_raise_stuck(ddl_comm *comm, const ddl_request *request);
 
 /* The communicator has failed, or the process exits: stop what GPUs do. */
 void ddl_votes_abort(ddl_comm *comm);
+/* Blocks until that is done, but not for longer than that. */
+void ddl_votes_await_abort(ddl_comm *comm, ddl_deadline deadline);
 /* Whether buffers are not touched any more, or that has been waited for long enough. */
 bool ddl_votes_have_stopped(ddl_comm *comm, int64_t now_ns);
 /* The end of all requests here, after waiting for so long that GPUs stop; false: they may still touch

@@ -56,6 +56,13 @@ void ddl_votes_abort(ddl_comm *comm)
         ddl_offloading_abort(&comm->votes->offloading);
 }
 
+void ddl_votes_await_abort(ddl_comm *comm, ddl_deadline deadline)
+{
+    const ddl_votes *votes = comm->votes;
+    if (votes != NULL && votes->offloading.offload != NULL)
+        (void)votes->offloading.ops->settle(votes->offloading.offload, ddl_deadline_left_ms(deadline));
+}
+
 static bool is_running(const ddl_votes *votes)
 {
     return votes != NULL && votes->nended < votes->nbegun;

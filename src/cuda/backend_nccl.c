@@ -188,10 +188,12 @@ static bool finalize(const farewell *parting)
 static void *part(void *arg)
 {
     farewell *parting = arg;
-    (void)ddl_driver_enter(parting->driver, parting->context); /* the thread ends with it */
-    if (parting->graceful && finalize(parting))
+    /* The thread ends with it. A driver that has gone, at the end of the process, must not be called by NCCL.
+     */
+    const bool has_gone = ddl_driver_enter(parting->driver, parting->context) == CUDA_ERROR_DEINITIALIZED;
+    if (!has_gone && parting->graceful && finalize(parting))
         (void)parting->nccl->ncclCommDestroy(parting->comm);
-    else
+    else if (!has_gone)
         (void)parting->nccl->ncclCommAbort(parting->comm);
     atomic_store(&parting->ended, true);
     let_go(parting);

@@ -363,6 +363,12 @@ static void capture_behind_nccl(void)
     tell("spoilt", DDL_OK, !capture_around(free_world));
 }
 
+/* A handler that is called after the driver's, and gives threads of NCCL time to call that. */
+static void stay_a_while(void)
+{
+    nap_us(700 * 1000);
+}
+
 static atomic_bool has_told;
 
 static void hear(void *unused, const char *line)
@@ -756,6 +762,9 @@ static const struct {
              { "capture-behind-nccl", capture_behind_nccl },
              { "exit-inside", exit_inside },
              { "exit-alone", exit_alone },
+             { "end-inside", exit_inside },
+             { "end-alone", exit_alone },
+             { "end-behind-the-driver", exit_inside },
              { "exit-before-a-call", exit_before_a_call },
              { "part-with-the-dead", part_with_the_dead },
              { "free-early", free_early },
@@ -793,8 +802,14 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strncmp(argv[2], "exit-", 5) == 0 && atexit(wait_for_gpu) != 0)
         return 6;
+    if (argc == 3 && strncmp(argv[2], "end-", 4) == 0 && atexit(stay_a_while) != 0)
+        return 6;
     if (argc > 1)
         gpu_memory_expect(argv[1]);
+    /* Whose handler is registered first is called last. */
+    if (argc == 3 && (strcmp(argv[2], "end-inside") == 0 || strcmp(argv[2], "end-alone") == 0) &&
+        !gpu_memory_open(argv[1]))
+        return 2;
     if (argc == 3 && strcmp(argv[2], "again") == 0 && !stay_on_one_cpu())
         return 7;
     ddl_status status = ddl_init(&world, NULL);

@@ -21,7 +21,7 @@
  *     copies=1   a process in which nothing was copied fails when it ends
  *     functions=1  streams cannot wait for memory, only in functions of the host
  *     lazy=1     who loads a kernel waits until all streams are done, and has who calls the driver wait too
- *     gone=1     it goes when the process ends, and takes pinned memory along
+ *     gone=1     it goes when the process ends, takes pinned memory along, and says so to who calls it then
  *     pinning=1  who allocates pinned memory waits until all streams are done
  *     init=803   initialising it gives this error
  *     killed=6   initialising it ends the process by this signal
@@ -95,6 +95,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool is_set_up, broken;
+    _Atomic(bool) has_gone; /* with the end of the process */
     int gpus, delay_us;
     long copies, fail, break_, hang, hangs, answers, all, functions, lazy, pinning, gone, init, killed, stuck,
         must_copy;
@@ -196,6 +197,8 @@ static CUresult lock(bool needs_context)
         pthread_cond_wait(&driver.changed, &driver.lock);
     if (!driver.is_set_up)
         return CUDA_ERROR_NOT_INITIALIZED;
+    if (driver.has_gone)
+        return CUDA_ERROR_DEINITIALIZED;
     if (driver.broken)
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     return needs_context && (depth == 0 || stack[depth - 1] == NULL) ? CUDA_ERROR_INVALID_CONTEXT
@@ -273,7 +276,7 @@ unsigned long standin_alive(void)
 static void go(void)
 {
     pthread_mutex_lock(&driver.lock);
-    driver.broken = true;
+    driver.broken = driver.has_gone = true;
     for (const struct memory *memory = driver.memories; memory != NULL; memory = memory->next)
         if (memory->kind == PINNED)
             munmap(memory->bytes, memory->count);
@@ -341,6 +344,8 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
 
 CUresult CUDAAPI cuCtxPushCurrent(CUcontext context)
 {
+    if (driver.has_gone)
+        return CUDA_ERROR_DEINITIALIZED;
     if (depth == DEPTH)
         return CUDA_ERROR_OUT_OF_MEMORY;
     stack[depth++] = context;

@@ -456,6 +456,8 @@ static void destroy(struct comm *comm)
         CUresult left = CUDA_ERROR_NOT_READY;
         while (left == CUDA_ERROR_NOT_READY) {
             left = cuStreamQuery(comm->stream);
+            if (left == CUDA_ERROR_DEINITIALIZED) /* the real one may crash */
+                abort();
             nap_us(100);
         }
     }

@@ -413,6 +413,33 @@ class Situations(unittest.TestCase):
             self.assertIn("its process ended", record["text"])  # whether it has left, or its connection was lost first
         self.end([ranks[0], ranks[2]])
 
+    def test_what_is_stopped_at_exit_does_not_call_a_driver_that_goes(self):
+        # Before the driver's own handler it is waited for; behind that nothing is stopped any more.
+        for what in "end-inside", "end-behind-the-driver":
+            with self.subTest(what):
+                ranks = self.play(what, 2, DDL_TEST_STANDIN="gpus=4,gone=1", DDL_TEST_STANDIN_NCCL_1="hang=2,stop=200")
+                for rank in ranks:
+                    self.assert_exact(rank, "first")
+                ranks[1].finish()
+                self.assertEqual(ranks[0].expect("second", "DDL_EPEERLOST")["culprit"], 1)
+                self.end([ranks[0]])
+        for nranks in (1, 2):
+            with self.subTest(nranks=nranks):
+                ranks = self.play("end-alone", nranks, DDL_TEST_STANDIN="gpus=4,gone=1", DDL_TEST_STANDIN_NCCL="hang=2,stop=200")
+                for rank in ranks:
+                    self.assert_exact(rank, "first")
+                self.ended(ranks, uses=1)
+
+    def test_what_does_not_stop_at_exit_is_not_waited_for_for_long(self):
+        ranks = self.play("end-inside", 2, DDL_TEST_STANDIN_NCCL_1="hang=2,stuck")
+        for rank in ranks:
+            self.assert_exact(rank, "first")
+        began = time.monotonic()
+        ranks[1].finish()
+        self.assertLess(time.monotonic() - began, bound(3))
+        ranks[0].expect("second", "DDL_EPEERLOST")
+        self.end([ranks[0]])
+
     def test_nobody_waits_at_exit_for_what_has_no_end(self):
         ranks = self.play("exit-inside", 2, DDL_TEST_STANDIN_NCCL_1="hang=2")
         for rank in ranks:
