@@ -169,6 +169,19 @@ void ddl_joining_tell_of_turned_away(const ddl_joining *joining, ddl_error *err)
                  turned_away);
 }
 
+/* This rank has set its key, and does not find it: then rank 0, which serves the store, is silent, unless the
+ * store is somewhere else. */
+static ddl_status check_own_key(const ddl_joining *joining, const char *what, ddl_error *err)
+{
+    if (joining->present[joining->self.rank] || !ddl_store_outlives(joining->store))
+        return DDL_OK;
+    return DDL_FAIL(
+        err, DDL_ESTORE,
+        "%s has lost the key %s.%d of this run: somebody has removed it, or Redis evicts keys; set "
+        "its maxmemory-policy to noeviction, or use another server",
+        joining->options->store, what, joining->self.rank);
+}
+
 ddl_status ddl_joining_report_absence(ddl_joining *joining, const char *what, const char *verb,
                                       const char *done, ddl_error *err)
 {
@@ -177,6 +190,7 @@ ddl_status ddl_joining_report_absence(ddl_joining *joining, const char *what, co
     memset(joining->present, 0, (size_t)joining->self.nranks * sizeof *joining->present);
     DDL_TRY(ddl_store_check(joining->store, err)); /* another may have said it already */
     DDL_TRY(ddl_joining_look_around(joining, what, err));
+    DDL_TRY(check_own_key(joining, what, err));
     int missing = ddl_joining_first_missing(joining);
     if (!joining->present[joining->self.rank]) { /* which has said so, and would be found */
         (void)DDL_FAIL(
@@ -210,6 +224,11 @@ ddl_status ddl_joining_tell_absence(ddl_joining *joining, const char *what, ddl_
 {
     char absence[DDL_JOINING_ABSENCE_TEXT], place[PLACE_TEXT];
     DDL_TRY(ddl_store_check(joining->store, err));
+    DDL_TRY(check_own_key(joining, what, err));
+    if (!joining->present[joining->self.rank] || ddl_joining_first_missing(joining) < 0) {
+        ddl_progress_tell(&joining->progress, "rank 0 at %s", joining->options->store);
+        return DDL_OK;
+    }
     describe_absence(joining, what, false, absence);
     if (strcmp(what, "member") != 0) {
         ddl_progress_tell(&joining->progress, "%s to be connected to everyone", absence);

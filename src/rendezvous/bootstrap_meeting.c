@@ -67,10 +67,7 @@ static ddl_status await(ddl_joining *joining, const char *key, const char *what,
             return status;
         memset(joining->present, 0, (size_t)joining->self.nranks * sizeof *joining->present);
         DDL_TRY(ddl_joining_look_around(joining, what, err));
-        if (joining->present[joining->self.rank] && ddl_joining_first_missing(joining) >= 0)
-            DDL_TRY(ddl_joining_tell_absence(joining, what, err));
-        else
-            ddl_progress_tell(&joining->progress, "rank 0 at %s", joining->options->store);
+        DDL_TRY(ddl_joining_tell_absence(joining, what, err));
     }
 }
 

@@ -72,8 +72,9 @@ DDL_MUST_USE ddl_status ddl_joining_look_around(ddl_joining *joining, const char
 int ddl_joining_first_missing(const ddl_joining *joining);
 void ddl_joining_describe_missing(const ddl_joining *joining, char text[DDL_JOINING_ABSENCE_TEXT]);
 
-/* Whoever waits less long may have given up: then the reason, else a progress line of all that are missing.
- * what: as for ddl_joining_look_around, whose present ranks are those found last. */
+/* Whoever waits less long may have given up: then the reason, else a progress line of all that are missing,
+ * or of rank 0. what: as for ddl_joining_look_around, whose present ranks are those found last; this one has
+ * set its key. DDL_ESTORE: the store has lost that. */
 DDL_MUST_USE ddl_status ddl_joining_tell_absence(ddl_joining *joining, const char *what, ddl_error *err);
 
 /* The deadline has passed: say who did not do what. verb, done: "come", "come". */

@@ -281,6 +281,20 @@ class Meeting(Tests):
                      lambda: self.world(2, fine.url(), DDL_START_TIMEOUT="1.5s").start(1, "init").expect("init", "DDL_ETIMEDOUT"))
         self.assertEqual(fine.keys(), 0)
 
+    def test_a_store_that_loses_what_a_rank_has_set_is_told(self):
+        """As a Redis that evicts keys does: it is not rank 0 that is silent."""
+        redis = self.redis()
+        script = """local lost = redis.call('KEYS', '*:k:member.0')
+                    return #lost > 0 and redis.call('DEL', unpack(lost)) or 0"""
+        world = self.world(3, redis.url())
+        ranks = [world.start(0, "init", DDL_START_TIMEOUT="3s"), world.start(1, "init")]
+        wait_until(lambda: redis.ask("EVAL", script, "0") == "1", DEADLINE, "rank 0 has joined")
+        for rank in ranks:
+            record = rank.expect("init", "DDL_ESTORE")
+            self.assertIn(" has lost the key member.0 of this run: ", record["text"])
+            self.assertIn("maxmemory-policy", record["text"])
+            rank.finish(0)
+
     def test_keys_of_others_below_the_prefix_have_a_remedy(self):
         redis = self.redis()
         world = self.world(2, redis.url())
