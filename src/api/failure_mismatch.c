@@ -42,8 +42,10 @@ static void describe_call(const ddl_signature *signature, char *text, size_t cap
              signature->algorithm < rows ? catalogue[signature->algorithm].name : "?");
 }
 
-/* What is to be done about it. */
-static void advise(const ddl_signature *low, const ddl_signature *high, char *text, size_t capacity)
+/* What is to be done about it. Of other ranks it is not known what they are set to: whoever has set nothing
+ * cannot tell whether they have. */
+static void advise(const ddl_comm *comm, const ddl_signature *low, const ddl_signature *high, char *text,
+                   size_t capacity)
 {
     ddl_signature with_algorithm = *low;
     char setting[DDL_SETTING_NAME];
@@ -53,17 +55,24 @@ static void advise(const ddl_signature *low, const ddl_signature *high, char *te
         return;
     }
     ddl_setting_of((ddl_collective)low->collective, setting);
-    snprintf(text, capacity, "these are the same but for the algorithm; %s must be the same on every rank",
-             setting);
+    if (comm->world->config.forced[low->collective] != NULL)
+        snprintf(text, capacity,
+                 "these are the same but for the algorithm; %s must be the same on every rank", setting);
+    else
+        snprintf(
+            text, capacity,
+            "these are the same but for the algorithm; %s is not set on rank %d, nor may it be on others; "
+            "if it is not, this is an error of ddl",
+            setting, comm->rank);
 }
 
 static void call_text(const ddl_comm *comm, ddl_notice *notice, const ddl_signature *low,
                       const ddl_signature *high)
 {
-    char low_call[112], high_call[112], low_rank[112], high_rank[112], advice[128];
+    char low_call[112], high_call[112], low_rank[112], high_rank[112], advice[192];
     describe_call(low, low_call, sizeof low_call);
     describe_call(high, high_call, sizeof high_call);
-    advise(low, high, advice, sizeof advice);
+    advise(comm, low, high, advice, sizeof advice);
     snprintf(notice->text, sizeof notice->text, "%s called %s, but %s called %s; %s",
              ddl_comm_describe(comm, notice->witness, low_rank, sizeof low_rank), low_call,
              ddl_comm_describe(comm, notice->culprit, high_rank, sizeof high_rank), high_call, advice);

@@ -45,6 +45,17 @@ class Mismatched(Failures):
                     self.assert_names(rank.expect("call", "DDL_EMISMATCH"), "rank 0", "rank 1", "by ring", "by direct",
                                       "DDL_ALLREDUCE must be the same on every rank")
 
+    def test_of_an_algorithm_that_is_forced_on_one_rank_the_others_do_not_say_that_it_is_set(self):
+        for transport in ("auto", "tcp"):
+            with self.subTest(transport=transport):
+                world = self.world(2, DDL_TRANSPORT=transport, DDL_TIMEOUT="10s")
+                forced = {"DDL_ALLREDUCE": "circulant"}
+                ranks = [world.start(r, "init", LARGE, **(forced if r == 1 else {})) for r in range(2)]
+                for rank in ranks:
+                    rank.expect("init", "DDL_OK")
+                    record = rank.expect("call", "DDL_EMISMATCH")
+                    self.assertRegex(record["text"], "DDL_ALLREDUCE( is not set on rank 0, nor| must be the same on every)")
+
     def check(self, usual, odd, odd_rank, nranks, words):
         world = self.world(nranks, DDL_TIMEOUT="10s")
         rest = [f"forever={SMALL}", SMALL, "free"]
