@@ -36,6 +36,12 @@ static inline float16_pack float16_narrow(float16_lanes lanes)
     return (float16_pack)_mm512_cvtps_ph(tidy_nan(lanes), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
+/* Past the caches, to where a pack is aligned. */
+static inline void float16_put(float16_pack *target, float16_pack pack)
+{
+    _mm256_stream_si256((__m256i *)target, (__m256i)pack);
+}
+
 #define DDL_BFLOAT16_PACK 32
 typedef long long bfloat16_pack __attribute__((vector_size(64), aligned(2), may_alias));
 typedef struct bfloat16_lanes {
@@ -95,6 +101,12 @@ static inline float16_lanes float16_widen(float16_pack pack)
 static inline float16_pack float16_narrow(float16_lanes lanes)
 {
     return (float16_pack)_mm256_cvtps_ph(tidy_nan(lanes), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/* Past the caches, to where a pack is aligned. */
+static inline void float16_put(float16_pack *target, float16_pack pack)
+{
+    _mm_stream_si128((__m128i *)target, (__m128i)pack);
 }
 
 #define DDL_BFLOAT16_PACK 16

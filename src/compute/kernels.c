@@ -14,6 +14,7 @@
  *   DEFINE_REDUCE(name, ...)             name, a ddl_kernel_reduce, with helpers name_...
  *   DEFINE_REDUCE_LINES(name, ...)       name_lines, a ddl_kernel_reduce_lines, where there is a PUT_LINE
  *   DEFINE_REDUCES(name, ...)            both of these
+ *   DEFINE_FLOAT16_LINES(name, ...)      name_lines of packs of float16
  *   DEFINE_SCALE(name, ...)              name, a ddl_kernel_scale
  *   DEFINE_INTEGER_REDUCES(bits)         both, for each operation on integers of so many bits
  *   DEFINE_INTEGER_SCALE(type, ...)      scale_type
@@ -170,6 +171,21 @@ static inline void put_line(void *target, const void *line)
 #define DEFINE_REDUCE_LINES(name, element, load, combine, store)
 #endif
 
+/* Each pack by itself: a line that was written in packs and is read as a whole is not forwarded. */
+#ifdef PUT_LINE
+#define DEFINE_FLOAT16_LINES(name, combine)                                                         \
+    static void name##_lines(void *target, const void *a_lines, const void *b_lines, size_t nlines) \
+    {                                                                                               \
+        const float16_pack *a = a_lines, *b = b_lines;                                              \
+        float16_pack *t = target;                                                                   \
+        for (size_t i = 0; i < nlines * (DDL_KERNEL_LINE / sizeof *t); i++)                         \
+            float16_put(t + i, float16_narrow(combine(float16_widen(a[i]), float16_widen(b[i]))));  \
+        _mm_sfence(); /* as above */                                                                \
+    }
+#else
+#define DEFINE_FLOAT16_LINES(name, combine)
+#endif
+
 #define DEFINE_REDUCES(name, element, accumulator, load, combine, store) \
     DEFINE_REDUCE(name, element, accumulator, load, combine, store)      \
     DEFINE_REDUCE_LINES(name, element, load, combine, store)
@@ -312,8 +328,10 @@ DEFINE_SCALE(scale_float64, double, double, INT32_MAX, SAME, store_float64)
 #ifdef DDL_FLOAT16_PACK
 DEFINE_SINGLES(float16, float16_singles)
 PACKS_BEGIN
-DEFINE_REDUCES(sum_float16_packs, float16_pack, float16_lanes, float16_widen, ADD, float16_narrow)
-DEFINE_REDUCES(prod_float16_packs, float16_pack, float16_lanes, float16_widen, MUL, float16_narrow)
+DEFINE_REDUCE(sum_float16_packs, float16_pack, float16_lanes, float16_widen, ADD, float16_narrow)
+DEFINE_REDUCE(prod_float16_packs, float16_pack, float16_lanes, float16_widen, MUL, float16_narrow)
+DEFINE_FLOAT16_LINES(sum_float16_packs, ADD)
+DEFINE_FLOAT16_LINES(prod_float16_packs, MUL)
 DEFINE_SCALE(scale_float16_packs, float16_pack, float, INT32_MAX, float16_widen, float16_narrow)
 DEFINE_PACKS_THEN_SINGLES(sum, float16, DDL_FLOAT16_PACK)
 DEFINE_PACKS_THEN_SINGLES(prod, float16, DDL_FLOAT16_PACK)
