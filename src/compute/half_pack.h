@@ -76,7 +76,13 @@ static inline bfloat16_pack bfloat16_narrow(bfloat16_lanes lanes)
     }
 LANES(add, _mm512_add_ps)
 LANES(mul, _mm512_mul_ps)
+LANES(div, _mm512_div_ps)
 #undef LANES
+
+static inline bfloat16_lanes bfloat16_all(float value)
+{
+    return (bfloat16_lanes){ _mm512_set1_ps(value), _mm512_set1_ps(value) };
+}
 
 #elif defined(__AVX2__) && defined(__F16C__)
 
@@ -143,7 +149,13 @@ static inline bfloat16_pack bfloat16_narrow(bfloat16_lanes lanes)
     }
 LANES(add, _mm256_add_ps)
 LANES(mul, _mm256_mul_ps)
+LANES(div, _mm256_div_ps)
 #undef LANES
+
+static inline bfloat16_lanes bfloat16_all(float value)
+{
+    return (bfloat16_lanes){ _mm256_set1_ps(value), _mm256_set1_ps(value) };
+}
 
 #elif defined(__aarch64__) && defined(DDL_KERNELS_CONVERT)
 

@@ -356,7 +356,16 @@ DEFINE_REDUCES(prod_bfloat16_packs, bfloat16_pack, bfloat16_lanes, bfloat16_wide
                bfloat16_narrow)
 DEFINE_PACKS_THEN_SINGLES(sum, bfloat16, DDL_BFLOAT16_PACK)
 DEFINE_PACKS_THEN_SINGLES(prod, bfloat16, DDL_BFLOAT16_PACK)
-#define scale_bfloat16 scale_bfloat16_singles
+
+static void scale_bfloat16(void *target, size_t first, size_t count, int divisor)
+{
+    const bfloat16_lanes by = bfloat16_all((float)divisor);
+    const size_t packed = count - count % DDL_BFLOAT16_PACK;
+    bfloat16_pack *t = (bfloat16_pack *)target + first / DDL_BFLOAT16_PACK;
+    for (size_t i = 0; i < packed / DDL_BFLOAT16_PACK; i++)
+        t[i] = bfloat16_narrow(bfloat16_div(bfloat16_widen(t[i]), by));
+    scale_bfloat16_singles(target, first + packed, count - packed, divisor);
+}
 PACKS_END
 #else
 DEFINE_SINGLES(bfloat16, bfloat16)
