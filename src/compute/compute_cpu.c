@@ -128,15 +128,7 @@ static const struct cpu_compute variants[] = {
     { { &cpu_ops }, "plain", &ddl_kernels_plain },
 };
 
-static const char *const names[] = {
-#ifdef DDL_KERNELS_X86
-    "avx512", "avx2",
-#endif
-#ifdef DDL_KERNELS_NEON
-    "neon",
-#endif
-    "plain",  NULL,
-};
+enum { VARIANTS = sizeof variants / sizeof *variants };
 
 #ifdef DDL_KERNELS_X86
 /* Not every compiler's __builtin_cpu_supports knows this one by name: clang 14 does not. */
@@ -166,14 +158,15 @@ ddl_compute *ddl_compute_cpu(void)
     return (ddl_compute *)&variants[best()].base;
 }
 
-const char *const *ddl_compute_cpu_variants(void)
+const char *ddl_compute_cpu_name(size_t index)
 {
-    return &names[best()];
+    const size_t at = best() + index;
+    return at < VARIANTS ? variants[at].name : NULL;
 }
 
 ddl_compute *ddl_compute_cpu_variant(const char *name)
 {
-    for (size_t i = best(); i < sizeof variants / sizeof *variants; i++)
+    for (size_t i = best(); i < VARIANTS; i++)
         if (strcmp(variants[i].name, name) == 0)
             return (ddl_compute *)&variants[i].base;
     return NULL;

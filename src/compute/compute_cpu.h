@@ -8,9 +8,9 @@
 /* Stateless; one object serves every thread. */
 ddl_compute *ddl_compute_cpu(void);
 
-/* The variants that this machine can run, NULL-terminated: "plain", "avx2", "avx512", "neon". For tests and
- * benchmarks. */
-const char *const *ddl_compute_cpu_variants(void);
+/* The variants that this machine can run, the best first: "plain", "avx2", "avx512", "neon"; NULL: there are
+ * no more. For tests and benchmarks. */
+const char *ddl_compute_cpu_name(size_t index);
 ddl_compute *ddl_compute_cpu_variant(const char *name);
 
 #endif

@@ -493,8 +493,8 @@ static void for_each_reduction(void (*check)(struct sweep *, const char *variant
             for (size_t n = 0; n < sizeof operand_counts / sizeof *operand_counts; n++) {
                 oracle_reduce(sweep.expected, (const uint8_t *const *)sweep.operands, operand_counts[n],
                               count, (ddl_dtype)dtype, (ddl_op)op);
-                for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++)
-                    check(&sweep, *variant, operand_counts[n], (ddl_dtype)dtype, (ddl_op)op);
+                for (size_t v = 0; ddl_compute_cpu_name(v) != NULL; v++)
+                    check(&sweep, ddl_compute_cpu_name(v), operand_counts[n], (ddl_dtype)dtype, (ddl_op)op);
             }
         }
     sweep_fini(&sweep);
@@ -593,14 +593,15 @@ static void there_may_be_any_number_of_operands(void **state)
         ones[i] = half_of_value(1, &float16);
     for (int k = 0; k < MOST_OPERANDS; k++)
         operands[k] = ones;
-    for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++)
+    for (size_t v = 0; ddl_compute_cpu_name(v) != NULL; v++)
         for (size_t n = 0; n < sizeof operand_counts / sizeof *operand_counts; n++) {
-            ddl_compute *compute = ddl_compute_cpu_variant(*variant);
+            ddl_compute *compute = ddl_compute_cpu_variant(ddl_compute_cpu_name(v));
             for (size_t i = 0; i < MAX_COUNT; i++)
                 expected[i] = half_of_value(operand_counts[n], &float16);
             compute->ops->reduce_past(compute, target, operands, operand_counts[n], MAX_COUNT, DDL_FLOAT16,
                                       DDL_SUM);
-            assert_same((uint8_t *)target, (uint8_t *)expected, MAX_COUNT, sizeof *target, *variant);
+            assert_same((uint8_t *)target, (uint8_t *)expected, MAX_COUNT, sizeof *target,
+                        ddl_compute_cpu_name(v));
         }
 }
 
@@ -657,10 +658,11 @@ static void elements_between_two_places_are_reduced_all_the_same(void **state)
         fill(memory[0] + 1, COUNT, (ddl_dtype)dtype, &random);
         fill(memory[1] + 1, COUNT, (ddl_dtype)dtype, &random);
         oracle_reduce(memory[2], (const uint8_t *const *)operands, 2, COUNT, (ddl_dtype)dtype, DDL_SUM);
-        for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++) {
-            ddl_compute *compute = ddl_compute_cpu_variant(*variant);
+        for (size_t v = 0; ddl_compute_cpu_name(v) != NULL; v++) {
+            ddl_compute *compute = ddl_compute_cpu_variant(ddl_compute_cpu_name(v));
             compute->ops->reduce_past(compute, memory[3] + 1, operands, 2, COUNT, (ddl_dtype)dtype, DDL_SUM);
-            assert_same(memory[3] + 1, memory[2], COUNT, ddl_dtype_bytes((ddl_dtype)dtype), *variant);
+            assert_same(memory[3] + 1, memory[2], COUNT, ddl_dtype_bytes((ddl_dtype)dtype),
+                        ddl_compute_cpu_name(v));
         }
     }
 }
@@ -684,11 +686,11 @@ static void reduce_combines_every_pair_of_special_values(void **state)
                 continue;
             oracle_reduce(sweep.expected, (const uint8_t *const *)sweep.operands, 2, SPECIALS * SPECIALS,
                           (ddl_dtype)dtype, (ddl_op)op);
-            for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++)
+            for (size_t v = 0; ddl_compute_cpu_name(v) != NULL; v++)
                 for (int past = 0; past < 2; past++) {
                     sweep.past = past == 1;
-                    check_reduce(&sweep, *variant, 2, SPECIALS * SPECIALS, (ddl_dtype)dtype, (ddl_op)op, -1,
-                                 0, false);
+                    check_reduce(&sweep, ddl_compute_cpu_name(v), 2, SPECIALS * SPECIALS, (ddl_dtype)dtype,
+                                 (ddl_op)op, -1, 0, false);
                 }
         }
     }
@@ -763,7 +765,7 @@ static void reduce_gives_known_results(void **state)
 {
     (void)state;
     enum { COPIES = 70 }; /* in vectors and in what is left over */
-    for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++)
+    for (size_t v = 0; ddl_compute_cpu_name(v) != NULL; v++)
         for (size_t c = 0; c < sizeof known / sizeof *known; c++) {
             uint64_t memory[5][COPIES], target[COPIES];
             const void *operands[5];
@@ -773,14 +775,14 @@ static void reduce_gives_known_results(void **state)
                     memcpy((uint8_t *)memory[k] + i * bytes, &known[c].operands[k], bytes);
                 operands[k] = memory[k];
             }
-            ddl_compute *compute = ddl_compute_cpu_variant(*variant);
+            ddl_compute *compute = ddl_compute_cpu_variant(ddl_compute_cpu_name(v));
             compute->ops->reduce(compute, target, operands, known[c].noperands, COPIES, known[c].dtype,
                                  known[c].op);
             for (size_t i = 0; i < COPIES; i++) {
                 uint32_t result = 0;
                 memcpy(&result, (uint8_t *)target + i * bytes, bytes);
                 if (result != known[c].result)
-                    fail_msg("%s: %s %s, %s: element %zu is %#x, not %#x", *variant,
+                    fail_msg("%s: %s %s, %s: element %zu is %#x, not %#x", ddl_compute_cpu_name(v),
                              ddl_dtype_name(known[c].dtype), ddl_op_name(known[c].op), known[c].name, i,
                              (unsigned)result, (unsigned)known[c].result);
             }
@@ -811,11 +813,12 @@ static void every_half_survives_or_rounds_as_the_oracle_says(void **state)
                 const void *operands[] = { all, other };
                 oracle_reduce((uint8_t *)expected, (const uint8_t *const *)operands, 2, PATTERNS,
                               (ddl_dtype)dtype, (ddl_op)op);
-                for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++) {
-                    ddl_compute *compute = ddl_compute_cpu_variant(*variant);
+                for (size_t v = 0; ddl_compute_cpu_name(v) != NULL; v++) {
+                    ddl_compute *compute = ddl_compute_cpu_variant(ddl_compute_cpu_name(v));
                     compute->ops->reduce(compute, target, operands, 2, PATTERNS, (ddl_dtype)dtype,
                                          (ddl_op)op);
-                    assert_same((uint8_t *)target, (uint8_t *)expected, PATTERNS, sizeof *target, *variant);
+                    assert_same((uint8_t *)target, (uint8_t *)expected, PATTERNS, sizeof *target,
+                                ddl_compute_cpu_name(v));
                 }
             }
     }
@@ -845,16 +848,16 @@ static void scale_divides_as_avg_is_defined(void **state)
         for (size_t d = 0; d < sizeof divisors / sizeof *divisors; d++) {
             memcpy(expected, from, MAX_COUNT * bytes);
             oracle_scale(expected, MAX_COUNT, (ddl_dtype)dtype, divisors[d]);
-            for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++)
+            for (size_t v = 0; ddl_compute_cpu_name(v) != NULL; v++)
                 for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
                     uint8_t *target = work + bytes * (c % 2);
                     memcpy(target, from, counts[c] * bytes);
                     memset(target + counts[c] * bytes, 0xa5, GUARD);
-                    ddl_compute *compute = ddl_compute_cpu_variant(*variant);
+                    ddl_compute *compute = ddl_compute_cpu_variant(ddl_compute_cpu_name(v));
                     compute->ops->scale(compute, target, counts[c], (ddl_dtype)dtype, divisors[d]);
                     char what[96];
-                    snprintf(what, sizeof what, "%s %s by %d", *variant, ddl_dtype_name((ddl_dtype)dtype),
-                             divisors[d]);
+                    snprintf(what, sizeof what, "%s %s by %d", ddl_compute_cpu_name(v),
+                             ddl_dtype_name((ddl_dtype)dtype), divisors[d]);
                     assert_same(target, expected, counts[c], bytes, what);
                     for (size_t i = 0; i < GUARD; i++)
                         assert_int_equal(target[counts[c] * bytes + i], 0xa5);
@@ -884,13 +887,13 @@ static void copy_copies(void **state)
 
 static void the_best_variant_is_the_first_of_those_that_run_here(void **state)
 {
+    size_t count = 0;
     (void)state;
-    const char *const *variants = ddl_compute_cpu_variants();
-    assert_non_null(variants[0]);
-    assert_ptr_equal(ddl_compute_cpu(), ddl_compute_cpu_variant(variants[0]));
-    for (; *variants != NULL; variants++)
-        assert_non_null(ddl_compute_cpu_variant(*variants));
-    assert_string_equal(variants[-1], "plain");
+    for (; ddl_compute_cpu_name(count) != NULL; count++)
+        assert_non_null(ddl_compute_cpu_variant(ddl_compute_cpu_name(count)));
+    assert_true(count > 0);
+    assert_ptr_equal(ddl_compute_cpu(), ddl_compute_cpu_variant(ddl_compute_cpu_name(0)));
+    assert_string_equal(ddl_compute_cpu_name(count - 1), "plain");
     assert_null(ddl_compute_cpu_variant("sse9"));
 }
 
@@ -952,9 +955,9 @@ static void results_do_not_depend_on_what_the_thread_has_asked_for(void **state)
     static uint64_t a[SUMMED], b[SUMMED], usual[4][SUMMED], other[4][SUMMED];
     const void *const operands[] = { a, b };
     (void)state;
-    for (const char *const *variant = ddl_compute_cpu_variants(); *variant != NULL; variant++)
+    for (size_t v = 0; ddl_compute_cpu_name(v) != NULL; v++)
         for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
-            ddl_compute *compute = ddl_compute_cpu_variant(*variant);
+            ddl_compute *compute = ddl_compute_cpu_variant(ddl_compute_cpu_name(v));
             fenv_t before;
             fill_with_care(a, dtypes[i], 1);
             fill_with_care(b, dtypes[i], 3);
@@ -966,7 +969,7 @@ static void results_do_not_depend_on_what_the_thread_has_asked_for(void **state)
             assert_int_equal(fesetenv(&before), 0);
             assert_true(is_restored);
             if (memcmp(usual, other, sizeof usual) != 0)
-                fail_msg("%s of %s", *variant, ddl_dtype_name(dtypes[i]));
+                fail_msg("%s of %s", ddl_compute_cpu_name(v), ddl_dtype_name(dtypes[i]));
         }
 }
 
