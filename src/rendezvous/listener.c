@@ -11,6 +11,7 @@
 #include "io/socket.h"
 #include "io/watch.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,6 +56,7 @@ struct ddl_listener {
     const ddl_listener_events *events;
     void *arg;
     int fd;
+    int spare; /* a descriptor with which somebody is let come when there are no others; -1: it is in use */
     ddl_watch *watch;
     ddl_alarm *alarm; /* rings for the oldest stranger's limit, or to accept again */
     bool paused;
@@ -330,6 +332,11 @@ static void on_stranger(void *arg, int events)
     }
 }
 
+static bool is_of_descriptors(int os_errno)
+{
+    return os_errno == EMFILE || os_errno == ENFILE;
+}
+
 /* Whoever waits at the door meanwhile only sees that nobody answers. */
 static void tell_of_lack(ddl_listener *listener, int os_errno)
 {
@@ -339,9 +346,9 @@ static void tell_of_lack(ddl_listener *listener, int os_errno)
         return;
     if (strerror_r(os_errno, reason, sizeof reason) != 0)
         snprintf(reason, sizeof reason, "error %d", os_errno);
-    const bool is_limit = os_errno == EMFILE || os_errno == ENFILE;
     ddl_log(DDL_LOG_WARNING, "rank %d cannot let anybody in for now: %s; %s", listener->self.rank, reason,
-            is_limit ? "see ulimit -n" : "is there memory, and may this process accept connections?");
+            is_of_descriptors(os_errno) ? "see ulimit -n"
+                                        : "is there memory, and may this process accept connections?");
     listener->tell_lack_next = ddl_deadline_in_ms(TELL_EVERY_MS);
 }
 
@@ -388,6 +395,32 @@ static struct stranger *draw_lots(ddl_listener *listener, const ddl_address *fro
     return NULL;
 }
 
+/* The first of those who have come least far; *count: how many those are. NULL: nobody is there. */
+static struct stranger *first_of_last(ddl_listener *listener, const ddl_address *from, int *count)
+{
+    struct stranger *first = NULL;
+    *count = 0;
+    DDL_LIST_FOR_EACH (link, &listener->strangers) {
+        struct stranger *stranger = DDL_CONTAINER(link, struct stranger, link);
+        if (!is_from(stranger, from))
+            continue;
+        if (first == NULL || standing_of(stranger) < standing_of(first)) {
+            first = stranger;
+            *count = 0;
+        }
+        *count += standing_of(stranger) == standing_of(first);
+    }
+    return first;
+}
+
+/* As long as a rank may need to come further than this. */
+static bool has_had_time(const struct stranger *stranger)
+{
+    if (standing_of(stranger) == IDLE)
+        return has_stayed(stranger, SILENCE_MS);
+    return has_stayed(stranger, stranger->listener->door.encryption != NULL ? TLS_PATIENCE_MS : PATIENCE_MS);
+}
+
 /*
  * Who is sent away for a newcomer, NULL: nobody. The first of those who have said nothing that could be
  * answered, or are leaving; or else, for one who speaks, who has been here for long; or else anybody of the
@@ -398,24 +431,24 @@ static struct stranger *draw_lots(ddl_listener *listener, const ddl_address *fro
  */
 static struct stranger *least_wanted(ddl_listener *listener, const ddl_address *from, bool speaks)
 {
-    const int patience_ms = listener->door.encryption != NULL ? TLS_PATIENCE_MS : PATIENCE_MS;
-    struct stranger *oldest = NULL; /* of those who have come least far */
-    int count = 0;
-    DDL_LIST_FOR_EACH (link, &listener->strangers) {
-        struct stranger *stranger = DDL_CONTAINER(link, struct stranger, link);
-        if (!is_from(stranger, from))
-            continue;
-        if (oldest == NULL || standing_of(stranger) < standing_of(oldest)) {
-            oldest = stranger;
-            count = 0;
-        }
-        count += standing_of(stranger) == standing_of(oldest);
-    }
-    if (standing_of(oldest) == IDLE)
-        return speaks || has_stayed(oldest, SILENCE_MS) ? oldest : NULL;
+    int count;
+    struct stranger *first = first_of_last(listener, from, &count);
+    if (standing_of(first) == IDLE)
+        return speaks || has_had_time(first) ? first : NULL;
     if (!speaks)
         return NULL;
-    return has_stayed(oldest, patience_ms) ? oldest : draw_lots(listener, from, standing_of(oldest), count);
+    return has_had_time(first) ? first : draw_lots(listener, from, standing_of(first), count);
+}
+
+/* Send this one away, unless its proof has come since it was last heard. */
+static void part_with(struct stranger *stranger)
+{
+    ddl_listener *listener = stranger->listener;
+    const int all = listener->stranger_count;
+    const enum standing before = standing_of(stranger);
+    on_stranger(stranger, DDL_READABLE);
+    if (listener->stranger_count == all && standing_of(stranger) <= before)
+        send_away(stranger, "it had not proved anything when others needed its place");
 }
 
 static int count_from(ddl_listener *listener, const ddl_address *from)
@@ -426,26 +459,23 @@ static int count_from(ddl_listener *listener, const ddl_address *from)
     return count;
 }
 
-/* A place for who has just come; who is behind one address cannot keep others out, nor who says nothing or
- * has left. */
-static bool make_room(ddl_listener *listener, int fd, const ddl_address *from)
+/* A place for who has just come, among so many; who is behind one address cannot keep others out, nor who
+ * says nothing or has left. */
+static bool make_room(ddl_listener *listener, int places, int fd, const ddl_address *from)
 {
     uint8_t first;
     bool speaks = false, has_looked = false;
     for (;;) {
         int count = count_from(listener, from), all = listener->stranger_count;
         bool source_is_full = count >= listener->source_limit;
-        if (!source_is_full && all < listener->stranger_limit)
+        if (!source_is_full && all < places)
             return true;
         speaks = has_looked ? speaks : ddl_socket_peek(fd, &first, 1) > 0 && !ddl_socket_has_ended(fd);
         has_looked = true;
         struct stranger *leaver = least_wanted(listener, source_is_full ? from : NULL, speaks);
         if (leaver == NULL)
             return false;
-        const enum standing before = standing_of(leaver);
-        on_stranger(leaver, DDL_READABLE); /* its proof may have come since it was last heard */
-        if (listener->stranger_count == all && standing_of(leaver) <= before)
-            send_away(leaver, "it had not proved anything when others needed its place");
+        part_with(leaver);
     }
 }
 
@@ -475,21 +505,74 @@ static ddl_status meet(ddl_listener *listener, int fd, const ddl_address *from)
     return DDL_OK;
 }
 
+/* ---- descriptors that have run out ---- */
+
+static bool open_spare(ddl_listener *listener)
+{
+    if (listener->spare >= 0)
+        return true;
+    listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (listener->spare >= 0 && !ddl_service_hold(listener->service, listener->spare))
+        ddl_socket_close(&listener->spare);
+    return listener->spare >= 0;
+}
+
+static void close_spare(ddl_listener *listener)
+{
+    if (listener->spare >= 0)
+        ddl_service_release(listener->service, listener->spare);
+    ddl_socket_close(&listener->spare);
+}
+
+/* Somebody else has taken what the spare was before. Of who waits outside nothing is known, so only who has
+ * had its time is sent away for it. */
+static bool regain_spare(ddl_listener *listener)
+{
+    int count;
+    if (open_spare(listener))
+        return true;
+    struct stranger *first = first_of_last(listener, NULL, &count);
+    if (first != NULL && has_had_time(first))
+        part_with(first);
+    return open_spare(listener);
+}
+
+/* That descriptors have run out is said before anybody is there. */
+static bool has_callers(const ddl_listener *listener)
+{
+    return ddl_socket_wait(listener->fd, POLLIN, ddl_now_ns());
+}
+
+/* As ddl_socket_accept. *places: so many strangers may stand here; where descriptors have run out as many as
+ * do, and the one for who comes is the spare. */
+static int accept_next(ddl_listener *listener, int *fd, ddl_address *from, int *places)
+{
+    int error = ddl_socket_accept(listener->fd, fd, from);
+    *places = listener->stranger_limit;
+    if (!is_of_descriptors(error) || listener->stranger_count == 0 || !has_callers(listener) ||
+        !regain_spare(listener))
+        return error;
+    close_spare(listener);
+    *places = listener->stranger_count > 0 ? listener->stranger_count : 1;
+    return ddl_socket_accept(listener->fd, fd, from);
+}
+
 static void on_arrival(void *arg, int events)
 {
     ddl_listener *listener = arg;
     int broken = 0, refused = 0; /* and why the last of them was */
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        int fd;
+        int fd, places;
         ddl_address from;
-        int error = ddl_socket_accept(listener->fd, &fd, &from);
+        (void)open_spare(listener);
+        int error = accept_next(listener, &fd, &from, &places);
         if (error == EAGAIN) {
             ddl_service_set_lack(listener->service, 0);
             break;
         }
         if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
-            if (!ddl_socket_wait(listener->fd, POLLIN, ddl_now_ns())) /* it is said before anybody is there */
+            if (!has_callers(listener))
                 break;
             tell_of_lack(listener, error);
             pause_accepting(listener);
@@ -504,7 +587,7 @@ static void on_arrival(void *arg, int events)
             ddl_socket_close(&fd); /* who belongs here calls another way */
             continue;
         }
-        if (!make_room(listener, fd, &from)) {
+        if (!make_room(listener, places, fd, &from)) {
             count_unproven(listener, &from, "there are too many at the door");
             ddl_socket_close(&fd); /* a rank calls again */
             continue;
@@ -517,6 +600,7 @@ static void on_arrival(void *arg, int events)
         }
         ddl_service_set_lack(listener->service, 0);
     }
+    (void)open_spare(listener);
     /* It is not they: we may not accept, say, and would be asked at once again. */
     if (broken == ACCEPTS_PER_TURN) {
         tell_of_lack(listener, refused);
@@ -566,7 +650,7 @@ ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_addr
     listener->door = (ddl_encryption_door){ options->encryption, options->self.channel, options->self.rank };
     listener->events = options->events;
     listener->arg = options->arg;
-    listener->fd = -1;
+    listener->fd = listener->spare = -1;
     listener->stranger_limit = 2 * nranks > STRANGERS_LEAST ? 2 * nranks : STRANGERS_LEAST;
     /* Three quarters, where the ranks are so many that two for each would be all places. */
     int three_quarters = listener->stranger_limit / 4 * 3;
@@ -581,6 +665,7 @@ ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_addr
     if (status != DDL_OK)
         goto fail;
     ddl_watch_set(listener->watch, DDL_READABLE);
+    (void)open_spare(listener);
     *out = listener;
     return DDL_OK;
 fail:
@@ -598,5 +683,6 @@ void ddl_listener_close(ddl_listener *listener)
     ddl_alarm_close(listener->alarm);
     ddl_watch_close(listener->watch);
     ddl_socket_close(&listener->fd);
+    close_spare(listener);
     ddl_free(listener);
 }

@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -197,15 +198,26 @@ static int at_door(const struct door *door)
     return open_descriptors() - door->descriptors - own;
 }
 
-static int come_from(const struct door *door, const char *source)
+static int approach(void)
 {
-    struct sockaddr_in from = { .sin_family = AF_INET };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_return_code(fd, errno);
     own++;
+    return fd;
+}
+
+static void knock(const struct door *door, int fd)
+{
+    assert_return_code(connect(fd, (const struct sockaddr *)&door->bound.socket, door->bound.bytes), errno);
+}
+
+static int come_from(const struct door *door, const char *source)
+{
+    struct sockaddr_in from = { .sin_family = AF_INET };
+    int fd = approach();
     assert_int_equal(inet_pton(AF_INET, source, &from.sin_addr), 1);
     assert_return_code(bind(fd, (const struct sockaddr *)&from, sizeof from), errno);
-    assert_return_code(connect(fd, (const struct sockaddr *)&door->bound.socket, door->bound.bytes), errno);
+    knock(door, fd);
     return fd;
 }
 
@@ -550,12 +562,19 @@ struct caller {
     int fd;
 };
 
+static void knock_speaking(void *arg)
+{
+    const struct caller *caller = arg;
+    knock(caller->door, caller->fd);
+    if (caller->bytes > 0)
+        say(caller->fd, caller->said, caller->bytes);
+}
+
 static void come_speaking(void *arg)
 {
     struct caller *caller = arg;
-    caller->fd = come(caller->door);
-    if (caller->bytes > 0)
-        say(caller->fd, caller->said, caller->bytes);
+    caller->fd = approach();
+    knock_speaking(caller);
 }
 
 static int come_and_say(const struct door *door, const uint8_t *said, size_t bytes)
@@ -668,6 +687,74 @@ static void who_has_shaken_hands_keeps_the_place(void **state)
 }
 #endif
 
+/* Take all descriptors but as many as are open already, up to this one; how many that took. */
+static int take_descriptors(int taken_by[DESCRIPTORS], rlim_t limit)
+{
+    int count = 0;
+    struct rlimit before, now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    now = (struct rlimit){ limit, before.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+    while ((taken_by[count] = dup(STDERR_FILENO)) >= 0)
+        count++;
+    own += count;
+    return count;
+}
+
+static void give_descriptors(const int taken_by[DESCRIPTORS], int count)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int i = 0; i < count; i++)
+        close(taken_by[i]);
+    own -= count;
+}
+
+/* Where these have run out all places are taken. */
+static void without_descriptors_who_speaks_finds_a_place(void **state)
+{
+    enum { SILENT = 4, THERE = 2 * SILENT, NEXT = SILENT + 3, WHOLE = DDL_HELLO_CLIENT_BYTES, LEVEL_AT = 11 };
+    int fds[THERE + NEXT], taken_by[DESCRIPTORS];
+    uint8_t hello[WHOLE];
+    struct door door;
+    int count = 0;
+    (void)state;
+    ddl_log_set_level(DDL_LOG_ERROR);
+    door_open(&door, AUTH, 2);
+    clear_hello(hello, false);
+    hello[LEVEL_AT] = DDL_SECURITY_AUTH; /* so that the door answers, and waits for the proof */
+    for (; count < THERE; count++)
+        fds[count] = come_and_say(&door, hello, count < SILENT ? 0 : WHOLE);
+    for (; count < THERE + NEXT; count++)
+        fds[count] = approach();
+    assert_int_equal(at_door(&door), THERE);
+    pass(&door, 20);
+    const int ntaken = take_descriptors(taken_by, DESCRIPTORS - 100);
+    for (int i = 0; i < SILENT; i++) {
+        knock(&door, fds[THERE + i]);
+        EVENTUALLY(!is_there(fds[i]));
+        assert_int_equal(at_door(&door), THERE);
+    }
+    /* All who are silent have just come, so one more of them does not come in, and who speaks does. */
+    int *next = fds + THERE + SILENT;
+    knock(&door, next[0]);
+    EVENTUALLY(!is_there(next[0]));
+    assert_int_equal(count_there(fds + SILENT, THERE), THERE);
+    for (int i = 1; i <= 2; i++) {
+        struct caller caller = { &door, hello, WHOLE, next[i] };
+        call(door.service, knock_speaking, &caller);
+        EVENTUALLY(!is_there(fds[THERE + i - 1]));
+        assert_true(is_there(next[i]));
+    }
+    assert_int_equal(count_there(fds + SILENT, SILENT), SILENT);
+    assert_int_equal(at_door(&door), THERE);
+    give_descriptors(taken_by, ntaken);
+    leave(&door, fds, count);
+    door_close(&door);
+}
+
 /* ---- the log ---- */
 
 /* The lines that came in the meantime. */
@@ -766,6 +853,7 @@ int main(void)
         cmocka_unit_test(its_time_is_short),
         cmocka_unit_test(its_places_are_few),
         cmocka_unit_test(who_speaks_finds_a_place),
+        cmocka_unit_test(without_descriptors_who_speaks_finds_a_place),
 #ifdef DDL_TEST_CERTIFICATES
         cmocka_unit_test(who_has_shaken_hands_keeps_the_place),
 #endif
