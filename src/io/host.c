@@ -97,28 +97,53 @@ static int open_descriptors(rlim_t limit)
     return count;
 }
 
+/* Whether so many more can be opened without a look at those that are open; *limit: what else there is. */
+static bool has_plenty(int more, struct rlimit *limit)
+{
+    return getrlimit(RLIMIT_NOFILE, limit) != 0 || limit->rlim_cur == RLIM_INFINITY ||
+           limit->rlim_cur >= TABLE_LOOKED_AT + (rlim_t)more;
+}
+
+static bool is_allowed(const struct rlimit *limit, rlim_t total)
+{
+    return limit->rlim_max == RLIM_INFINITY || limit->rlim_max >= total;
+}
+
+static bool raise_to(const struct rlimit *limit, rlim_t total)
+{
+    const struct rlimit raised = { .rlim_cur = total, .rlim_max = limit->rlim_max };
+    if (limit->rlim_cur >= total)
+        return true;
+    return is_allowed(limit, total) && !DDL_FAILPOINT_OS("io.setrlimit", EPERM) &&
+           setrlimit(RLIMIT_NOFILE, &raised) == 0;
+}
+
 ddl_status ddl_host_need_descriptors(int needed, const char *what, ddl_error *err)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return DDL_OK;
-    if (limit.rlim_cur >= TABLE_LOOKED_AT + (rlim_t)needed)
+    if (has_plenty(needed, &limit))
         return DDL_OK;
     int used = open_descriptors(limit.rlim_cur);
     rlim_t total = (rlim_t)used + (rlim_t)needed;
-    if (limit.rlim_cur >= total)
+    if (raise_to(&limit, total))
         return DDL_OK;
-    if (limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= total) {
-        struct rlimit raised = { .rlim_cur = total, .rlim_max = limit.rlim_max };
-        if (!DDL_FAILPOINT_OS("io.setrlimit", EPERM) && setrlimit(RLIMIT_NOFILE, &raised) == 0)
-            return DDL_OK;
-    }
     return DDL_FAIL(
         err, DDL_ERESOURCE,
         "%s need %d more descriptors, %d are in use, and this process may have %llu (hard limit %llu); "
         "raise it with ulimit -n %llu",
         what, needed, used, (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max,
         (unsigned long long)total);
+}
+
+int ddl_host_free_descriptors(int wanted)
+{
+    struct rlimit limit;
+    if (has_plenty(wanted, &limit))
+        return wanted;
+    const rlim_t used = (rlim_t)open_descriptors(limit.rlim_cur), all = used + (rlim_t)wanted;
+    const rlim_t allowed = is_allowed(&limit, all) ? all : limit.rlim_max;
+    const rlim_t total = raise_to(&limit, allowed) ? allowed : limit.rlim_cur;
+    return total > used ? (int)(total - used) : 0;
 }
 
 void ddl_host_expect_descriptors(int expected)

@@ -104,6 +104,9 @@ bool ddl_host_may_write(uint64_t bytes);
  */
 DDL_MUST_USE ddl_status ddl_host_need_descriptors(int needed, const char *what, ddl_error *err);
 
+/* How many of these more descriptors can be opened, with the soft limit raised for as many as are allowed. */
+int ddl_host_free_descriptors(int wanted);
+
 /*
  * Have the system make room at once for this many more. Where threads share a table of descriptors Linux
  * lets whoever makes it grow (beyond 64, 128, 256 ..) wait for all CPUs, which takes 7 ms and more each time;

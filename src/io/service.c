@@ -50,7 +50,7 @@ struct ddl_service {
     bool lost;            /* somebody has waited in vain; this is why: */
     ddl_error why;
     bool stopping, ended;
-    atomic_int lack;
+    atomic_int lack, strangers;
     char turned_away[DDL_SERVICE_TURNED_AWAY]; /* guarded by the bell */
     struct held held;
 };
@@ -251,6 +251,16 @@ void ddl_service_set_lack(ddl_service *service, int os_errno)
 int ddl_service_lack(const ddl_service *service)
 {
     return atomic_load(&service->lack);
+}
+
+void ddl_service_set_strangers(ddl_service *service, int most)
+{
+    atomic_store(&service->strangers, most);
+}
+
+int ddl_service_strangers(const ddl_service *service)
+{
+    return atomic_load(&service->strangers);
 }
 
 void ddl_service_set_turned_away(ddl_service *service, const char *text)

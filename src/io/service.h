@@ -49,6 +49,14 @@ bool ddl_service_may_use(ddl_service *service, const void *arg);
 void ddl_service_set_lack(ddl_service *service, int os_errno);
 int ddl_service_lack(const ddl_service *service);
 
+/*
+ * How many of those who have not proved anything may stand at each door on this loop, as there are
+ * descriptors for no more; 0: as many as the door has places for. For doors that are opened from now on.
+ * Thread: any.
+ */
+void ddl_service_set_strangers(ddl_service *service, int most);
+int ddl_service_strangers(const ddl_service *service);
+
 /* Who of those that speak as ranks do was refused by a door on this loop last, and why; "": nobody. To the
  * same end. Thread: any. */
 void ddl_service_set_turned_away(ddl_service *service, const char *text);

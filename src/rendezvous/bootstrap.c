@@ -105,6 +105,9 @@ static ddl_status join(ddl_joining *joining, ddl_error *err)
     ddl_service_set_lack(joining->options->service, 0); /* which may have served another start */
     ddl_service_set_turned_away(joining->options->service, "");
     DDL_TRY(know_oneself(joining, err));
+    ddl_service_set_strangers(
+        joining->options->service,
+        ddl_bootstrap_strangers(joining->self.rank, joining->self.nranks, joining->options->connect));
     if (joining->options->lack != NULL) {
         *err = *joining->options->lack;
         return ddl_joining_come_and_decline(joining, err);

@@ -69,6 +69,10 @@ void ddl_bootstrap_blame_oneself(int rank, ddl_error *err);
 DDL_MUST_USE ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect connect,
                                                        ddl_error *err);
 
+/* For how many strangers at each of its doors a rank has descriptors beside those that the ranks take; the
+ * soft limit is raised for them, too. As for ddl_service_set_strangers. */
+int ddl_bootstrap_strangers(int rank, int nranks, ddl_connect connect);
+
 /* Whether there are as many as it takes to tell others what this rank lacks. */
 bool ddl_bootstrap_may_tell(void);
 

@@ -3,17 +3,26 @@
 
 #include "io/host.h"
 #include "protocol/overlay.h"
+#include "rendezvous/listener.h"
+#include "rendezvous/network_own.h"
+#include "rendezvous/store_server.h"
 
 #include <stdio.h>
 
 enum {
-    DESCRIPTORS_MARGIN = 64, /* for loops, files and strangers */
-    TO_TELL = 32,            /* to come to the place and say what this rank lacks */
-    PER_NEIGHBOUR = 3,       /* its memory, its bell, and a socket by which these come */
+    DESCRIPTORS_MARGIN = 64, /* for loops, files and a few strangers */
+    OF_ONESELF = 32,      /* of it, for loops and files; and to come to the place and say what is lacking */
+    PER_NEIGHBOUR = 3,    /* its memory, its bell, and a socket by which these come */
+    STRANGERS_FEWEST = 4, /* at a door, whatever there is */
     TO_USHER = 1
 };
 
 /* ---- descriptors ---- */
+
+static int links_at_start(int nranks, ddl_connect connect)
+{
+    return connect == DDL_CONNECT_EAGER ? nranks : ddl_overlay_degree(nranks) + TO_USHER;
+}
 
 /* A link to every rank that is connected at the start, but for those of an usher, which is counted when it is
  * known who is one; rank 0 has each of all as a client of the store, too. */
@@ -23,9 +32,8 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect conn
     const char *how = "";
     char what[96];
     ddl_error unwanted;
-    bool lazy = connect != DDL_CONNECT_EAGER;
-    int links = lazy ? ddl_overlay_degree(nranks) + TO_USHER : nranks;
-    if (!lazy && !ddl_overlay_is_complete(nranks))
+    int links = links_at_start(nranks, connect);
+    if (connect == DDL_CONNECT_EAGER && !ddl_overlay_is_complete(nranks))
         how = ", connected all to all (DDL_CONNECT=lazy takes fewer),";
     snprintf(what, sizeof what, "%d ranks%s", nranks, how);
     /* While neighbours meet they have some more; without these there is TCP instead of shared memory. And
@@ -42,17 +50,37 @@ ddl_status ddl_bootstrap_need_descriptors(int rank, int nranks, ddl_connect conn
 bool ddl_bootstrap_may_tell(void)
 {
     ddl_error unwanted;
-    return ddl_host_need_descriptors(TO_TELL, "a rank that cannot take part", &unwanted) == DDL_OK;
+    return ddl_host_need_descriptors(OF_ONESELF, "a rank that cannot take part", &unwanted) == DDL_OK;
+}
+
+static int most_streams(int nranks)
+{
+    const int of_all = (nranks - 1) * DDL_STREAMS_OF_HOSTS;
+    return of_all < DDL_STREAMS_OF_RANK ? of_all : DDL_STREAMS_OF_RANK;
 }
 
 bool ddl_bootstrap_may_have_streams(int rank, int nranks)
 {
     const int clients = rank == 0 ? nranks : 0;
-    const int of_all = (nranks - 1) * DDL_STREAMS_OF_HOSTS;
-    const int streams = of_all < DDL_STREAMS_OF_RANK ? of_all : DDL_STREAMS_OF_RANK;
     ddl_error unwanted;
-    return ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + streams + clients + DESCRIPTORS_MARGIN,
+    return ddl_host_need_descriptors(nranks * (1 + PER_NEIGHBOUR) + most_streams(nranks) + clients +
+                                         DESCRIPTORS_MARGIN,
                                      "further connections", &unwanted) == DDL_OK;
+}
+
+/* Whoever is at a door has one of these, so that what ranks need stays for them. Doors: of the store, of the
+ * mesh, and the one that has no port. */
+int ddl_bootstrap_strangers(int rank, int nranks, ddl_connect connect)
+{
+    const int clients = rank == 0 ? nranks : 0, links = rank == 0 ? nranks : links_at_start(nranks, connect);
+    const int doors = (rank == 0 ? DDL_STORE_SERVER_DOORS : 0) + DDL_NETWORK_LISTEN_MAX + 1;
+    const int places = ddl_listener_places(nranks);
+    int needed = nranks * (1 + PER_NEIGHBOUR) + most_streams(nranks) + clients + OF_ONESELF;
+    const int found = ddl_host_free_descriptors(needed + doors * places);
+    if (found < needed + doors * STRANGERS_FEWEST) /* not as many as is well, but as have to be */
+        needed = links + clients + OF_ONESELF;
+    const int each = (found - needed) / doors;
+    return each >= places ? places : each > STRANGERS_FEWEST ? each : STRANGERS_FEWEST;
 }
 
 static int count_links(const ddl_roster *roster)

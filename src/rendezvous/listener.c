@@ -26,7 +26,7 @@ enum {
     TLS_PATIENCE_MS = 600, /* the same, with a handshake more */
     SILENCE_MS = 20,       /* nor who has not spoken: ranks do as soon as they are connected */
     ACCEPTS_PER_TURN = 64,
-    STRANGERS_LEAST = 64,
+    STRANGERS_LEAST = 64, /* places for them, where there are descriptors */
     QUEUE_LEAST = 1024,   /* in front of the door: whom the system drops calls again after a second */
     SOURCE_MORE = 16,     /* from one address: two for each rank, and so many more */
     PAUSE_MS = 100,       /* when descriptors or memory ran out */
@@ -637,6 +637,11 @@ static ddl_status open_door(const ddl_listener_options *options, const ddl_addre
                                     bound, err);
 }
 
+int ddl_listener_places(int nranks)
+{
+    return 2 * nranks > STRANGERS_LEAST ? 2 * nranks : STRANGERS_LEAST;
+}
+
 ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_address *address,
                              ddl_address *bound, ddl_listener **out, ddl_error *err)
 {
@@ -651,7 +656,8 @@ ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_addr
     listener->events = options->events;
     listener->arg = options->arg;
     listener->fd = listener->spare = -1;
-    listener->stranger_limit = 2 * nranks > STRANGERS_LEAST ? 2 * nranks : STRANGERS_LEAST;
+    const int places = ddl_listener_places(nranks), allowed = ddl_service_strangers(options->service);
+    listener->stranger_limit = allowed > 0 && allowed < places ? allowed : places;
     /* Three quarters, where the ranks are so many that two for each would be all places. */
     int three_quarters = listener->stranger_limit / 4 * 3;
     listener->source_limit =

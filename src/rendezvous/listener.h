@@ -42,6 +42,9 @@ typedef struct ddl_listener_options {
     void *arg;
 } ddl_listener_options;
 
+/* How many strangers a door of so many ranks has places for, unless the service allows fewer. Thread: any. */
+int ddl_listener_places(int nranks);
+
 /* Open the door at address. *bound is where. Errors as of ddl_socket_listen. */
 DDL_MUST_USE ddl_status ddl_listener_open(const ddl_listener_options *options, const ddl_address *address,
                                           ddl_address *bound, ddl_listener **listener, ddl_error *err);

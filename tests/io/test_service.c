@@ -469,6 +469,18 @@ static void too_few_descriptors_are_told_with_numbers(void **state)
             _exit(2);
         if (ddl_host_need_descriptors(1000, "500 ranks", &error) != DDL_ERESOURCE)
             _exit(3);
+        if (ddl_host_free_descriptors(10) != 10)
+            _exit(5);
+        const int last = dup(STDERR_FILENO),
+                  left = ddl_host_free_descriptors(1000); /* up to the hard limit */
+        if (getrlimit(RLIMIT_NOFILE, &before) != 0 || before.rlim_cur != 128 || left <= 0 ||
+            left >= 128 - last)
+            _exit(6);
+        for (int i = 0; i < left; i++)
+            if (dup(STDERR_FILENO) < 0)
+                _exit(7);
+        if (dup(STDERR_FILENO) >= 0 || ddl_host_free_descriptors(1) != 0)
+            _exit(8);
         _exit(strstr(error.text, "500 ranks need 1000") != NULL && strstr(error.text, "128") != NULL ? 0 : 4);
     }
     int status;

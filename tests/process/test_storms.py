@@ -249,6 +249,7 @@ class Slow(Storms):
 class Flood(Storms):
     CONNECTIONS = 10000
     SILENT = 500
+    STANDING = 300  # at each door
     DOOR = 64 + 1  # who may stand there, and a real rank
 
     def test_memory_stays_flat_and_who_is_in_stays_in(self):
@@ -296,6 +297,57 @@ class Flood(Storms):
             ports = ranks[0].await_ports(2)
             port = world.port if channel == peer.STORE else next(p for p in ports if p != world.port)
             self.come_in_beside(world, ranks, port, hellos[channel][:length], self.SILENT)
+
+    def test_silent_ones_at_both_doors_leave_ranks_their_descriptors(self):
+        """Where the process may have more, and where it has as few as it needs."""
+        asked = self.world(3).start(0, "init", prefix=["prlimit", "--nofile=30:30"])
+        needed = re.search(r"ulimit -n (\d+)", asked.expect("init", "DDL_ERESOURCE")["text"]).group(1)
+        for limit in ("30:", f"{needed}:{needed}"):
+            with self.subTest(limit=limit):
+                world = self.world(3)
+                ranks = [world.start(0, "init", CALL, "free", prefix=["prlimit", f"--nofile={limit}"])]
+                ports = ranks[0].await_ports(2)
+                ended, replaced = threading.Event(), threading.Semaphore(0)
+                crowd = threading.Thread(target=self.stand_at, args=(ports, ended, replaced))
+                crowd.start()
+                try:
+                    for _ in range(self.SILENT):
+                        self.assertTrue(replaced.acquire(timeout=DEADLINE), ranks[0].story())
+                    ranks += [world.start(r, "init", CALL, "free") for r in (1, 2)]
+                    for rank in ranks[1:]:
+                        record = rank.expect("init", "DDL_OK")
+                        self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
+                finally:
+                    ended.set()
+                    crowd.join()
+                ranks[0].expect("init", "DDL_OK")
+                end_well(ranks, "call", "free")
+                self.assertNotIn("cannot let anybody in", "".join(ranks[0].errors))
+
+    def stand_at(self, ports, ended, replaced):
+        """As many at each of these, from two hundred addresses, and another one for each that is sent away."""
+        standing, came = [], 0
+        while not ended.is_set():
+            while len(standing) < len(ports) * self.STANDING:
+                stranger = socket.socket()
+                stranger.setblocking(False)
+                stranger.bind((f"127.0.1.{1 + came // len(ports) % 200}", 0))
+                stranger.connect_ex(("127.0.0.1", ports[came % len(ports)]))
+                standing.append(stranger)
+                came += 1
+            ended.wait(0.01)
+            for stranger in list(standing):
+                try:
+                    stranger.recv(1)
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    pass
+                stranger.close()
+                standing.remove(stranger)
+                replaced.release()
+        for stranger in standing:
+            stranger.close()
 
     @unittest.skipUnless(HAS_TLS and not PORTABLE, "needs TLS, and a system that tells who has left")
     def test_ranks_come_in_while_what_one_of_them_has_said_in_tls_is_played_again(self):

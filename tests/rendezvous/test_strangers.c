@@ -141,7 +141,7 @@ static int open_descriptors(void)
     return count;
 }
 
-static void door_open(struct door *door, enum level level, int nranks)
+static void door_open_to(struct door *door, enum level level, int nranks, int strangers)
 {
     static const uint8_t secret[32] = "the secret that no stranger has";
     char certificate[64], key[64];
@@ -158,9 +158,15 @@ static void door_open(struct door *door, enum level level, int nranks)
     if (level != AUTH)
         assert_int_equal(ddl_encryption_create(&options, door->prover, &door->encryption, NULL), DDL_OK);
     assert_int_equal(ddl_service_create(&door->service, NULL), DDL_OK);
+    ddl_service_set_strangers(door->service, strangers);
     call(door->service, open_on_loop, door);
     assert_int_equal(door->status, DDL_OK);
     door->descriptors = open_descriptors() - own;
+}
+
+static void door_open(struct door *door, enum level level, int nranks)
+{
+    door_open_to(door, level, nranks, 0);
 }
 
 static void door_close(struct door *door)
@@ -527,8 +533,10 @@ static void its_time_is_short(void **state)
 static void its_places_are_few(void **state)
 {
     static const struct {
-        int nranks, places, from_one;
-    } cases[] = { { 2, 64, 20 }, { 40, 80, 60 } };
+        int nranks, allowed, places, from_one;
+    } cases[] = {
+        { 2, 0, 64, 20 }, { 40, 0, 80, 60 }, { 40, 100, 80, 60 }, { 2, 12, 12, 9 }, { 40, 4, 4, 3 }
+    };
     static int fds[256];
     struct door door;
     (void)state;
@@ -537,7 +545,7 @@ static void its_places_are_few(void **state)
         for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
             const int from_one = cases[c].from_one;
             int count = 0, here = 0;
-            door_open(&door, levels[i], cases[c].nranks);
+            door_open_to(&door, levels[i], cases[c].nranks, cases[c].allowed);
             for (int source = 2; here < cases[c].places; source++) {
                 char address[32];
                 snprintf(address, sizeof address, "127.0.0.%d", source);
