@@ -36,7 +36,11 @@ ddl_status ddl_socket_listen(const ddl_address *address, int backlog, int *out, 
     if (DDL_FAILPOINT_OS("io.bind", EADDRINUSE) ||
         bind(fd, (const struct sockaddr *)&address->socket, address->bytes) != 0 ||
         DDL_FAILPOINT_OS("io.listen", EADDRINUSE) || listen(fd, backlog) != 0) {
-        ddl_status status = DDL_FAIL_OS(err, DDL_ENETWORK, errno, "cannot listen on %s", text);
+        const bool lacks_port =
+            errno == EADDRINUSE && ddl_address_port(address) == 0 && address->socket.ss_family != AF_UNIX;
+        ddl_status status = lacks_port ? DDL_FAIL_OS(err, DDL_ERESOURCE, errno,
+                                                     "cannot listen on %s: " DDL_SOCKET_NO_PORT, text)
+                                       : DDL_FAIL_OS(err, DDL_ENETWORK, errno, "cannot listen on %s", text);
         close(fd);
         return status;
     }
@@ -89,6 +93,18 @@ ddl_status ddl_socket_connect(const ddl_address *to, int *out, ddl_error *err)
     }
     *out = fd;
     return DDL_OK;
+}
+
+bool ddl_socket_lacks_port(const ddl_address *to, int os_errno)
+{
+    ddl_address any = { .bytes = to->bytes };
+    int fd;
+    any.socket.ss_family = to->socket.ss_family; /* and zeros: all addresses, whichever port */
+    if (os_errno != EADDRNOTAVAIL || (fd = ddl_socket_new(to->socket.ss_family)) < 0)
+        return false;
+    const bool lacks = bind(fd, (const struct sockaddr *)&any.socket, any.bytes) != 0 && errno == EADDRINUSE;
+    close(fd);
+    return lacks;
 }
 
 int ddl_socket_error(int fd)

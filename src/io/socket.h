@@ -12,9 +12,14 @@
 
 #include <sys/types.h>
 
+/* What keeps a host from making connections, and from listening at whichever port is free. */
+#define DDL_SOCKET_NO_PORT \
+    "no local port is free: see net.ipv4.ip_local_port_range, and connections in TIME_WAIT (ss -ant)"
+
 /*
  * Listen on exactly this address; port 0 takes a free one. *bound is what it came to.
- * DDL_ENETWORK with os_errno: EADDRINUSE, EADDRNOTAVAIL, ... DDL_ERESOURCE: out of descriptors.
+ * DDL_ENETWORK with os_errno: EADDRINUSE, EADDRNOTAVAIL, ... DDL_ERESOURCE: out of descriptors; with
+ * EADDRINUSE of ports, which may pass.
  */
 DDL_MUST_USE ddl_status ddl_socket_listen(const ddl_address *address, int backlog, int *fd,
                                           ddl_address *bound, ddl_error *err);
@@ -51,6 +56,10 @@ ssize_t ddl_socket_write_two(int fd, const void *first, size_t first_bytes, cons
 
 /* Block until fd has any of the poll events or the deadline has passed (false). */
 bool ddl_socket_wait(int fd, short events, ddl_deadline deadline);
+
+/* Whether a connect to there that failed with this errno did so as no local port is free. An address of this
+ * host that is not usable yet has the same errno. */
+bool ddl_socket_lacks_port(const ddl_address *to, int os_errno);
 
 /* Whether a connect has come to its end, and well. */
 bool ddl_socket_is_connected(int fd);

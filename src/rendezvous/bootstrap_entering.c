@@ -6,10 +6,37 @@
 #include "io/socket.h"
 #include "rendezvous/failed_runs.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { OVER_PAUSE_MS = 50 }; /* before looking again at a place whose last run is over */
+enum {
+    OVER_PAUSE_MS = 50,    /* before looking again at a place whose last run is over */
+    NO_PORT_MS = 10000,    /* for a local port to become free */
+    NO_PORT_PAUSE_MS = 100 /* before looking again for one */
+};
+
+/* As ddl_meshing_open. Connections of others end, or have lingered long enough, and leave their ports. */
+static ddl_status listen_for_ranks(ddl_joining *joining, const ddl_network_place *place,
+                                   uint16_t ports[DDL_NETWORK_LISTEN_MAX], ddl_error *err)
+{
+    const ddl_bootstrap_options *options = joining->options;
+    const ddl_deadline until = ddl_deadline_earlier(options->deadline, ddl_deadline_in_ms(NO_PORT_MS));
+    for (;;) {
+        ddl_error why = { .code = DDL_OK };
+        ddl_status status = ddl_meshing_open(options->service, &joining->self, options->encryption, place,
+                                             joining->network->ports, options->local, options->deadline,
+                                             ports, &joining->meshing, &why);
+        if (status == DDL_OK)
+            return DDL_OK;
+        if (status != DDL_ERESOURCE || why.os_errno != EADDRINUSE || ddl_deadline_passed(until)) {
+            *err = why;
+            return status;
+        }
+        (void)ddl_socket_wait(-1, 0, ddl_deadline_in_ms(NO_PORT_PAUSE_MS));
+        DDL_TRY(ddl_store_check(joining->store, err));
+    }
+}
 
 /* Listen for the others, and note what they are to call. */
 static ddl_status open_mesh(ddl_joining *joining, ddl_error *err)
@@ -19,9 +46,7 @@ static ddl_status open_mesh(ddl_joining *joining, ddl_error *err)
     uint16_t ports[DDL_NETWORK_LISTEN_MAX];
     DDL_TRY(ddl_network_choose(joining->network, options->store, options->master,
                                ddl_store_address(joining->store), options->deadline, &place, err));
-    DDL_TRY(ddl_meshing_open(options->service, &joining->self, options->encryption, &place,
-                             joining->network->ports, options->local, options->deadline, ports,
-                             &joining->meshing, err));
+    DDL_TRY(listen_for_ranks(joining, &place, ports, err));
     joining->bootstrap->forming = joining->meshing;
     ddl_network_tell(joining->network, &place, ports, &joining->own);
     for (int i = 0; i < place.nlisten; i++) {

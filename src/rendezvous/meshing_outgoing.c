@@ -276,6 +276,12 @@ static void tell_unreachable(const ddl_outgoing *call, int os_errno, ddl_error *
     ddl_outgoing_describe(call, who, sizeof who);
     snprintf(ours, sizeof ours, "%s (%s)", roster->members[roster->rank].host,
              roster->members[roster->rank].address);
+    if (ddl_socket_lacks_port(&call->addresses[call->address_at], os_errno)) {
+        (void)DDL_FAIL_OS(error, DDL_ERESOURCE, os_errno,
+                          "rank %d on %s cannot connect to %s: " DDL_SOCKET_NO_PORT, roster->rank, ours, who);
+        error->culprit = roster->rank;
+        return;
+    }
     ddl_interfaces_text(known, sizeof known);
     (void)DDL_FAIL_OS(error, call->policy->unreachable, os_errno,
                       "rank %d on %s cannot connect to %s; check firewalls (DDL_PORT_RANGE holds ports "

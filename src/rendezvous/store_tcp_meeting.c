@@ -254,9 +254,11 @@ static void look_up_again(struct search *search, const ddl_network *network, ddl
     }
 }
 
-static ddl_status tell_no_route(const ddl_error *last, ddl_error *err)
+static ddl_status tell_no_route(const ddl_address *to, const ddl_error *last, ddl_error *err)
 {
     char known[256];
+    if (ddl_socket_lacks_port(to, last->os_errno))
+        return DDL_FAIL(err, DDL_ERESOURCE, "%s; " DDL_SOCKET_NO_PORT, last->text);
     ddl_interfaces_text(known, sizeof known);
     return DDL_FAIL(err, DDL_ENETWORK,
                     "%s; is MASTER_ADDR right, is there a network to it, and does its firewall let "
@@ -367,7 +369,9 @@ ddl_status ddl_tcp_run_enter(ddl_tcp_run *tcp, const ddl_store_options *options,
         if (is_verdict_final(&search, attempt, deadline))
             return hand_over(&search.verdict, err);
         if (ddl_now_ns() - search.no_route_ns > NO_ROUTE_LIMIT_MS * DDL_NS_PER_MS)
-            return tell_no_route(&search.last, err);
+            return tell_no_route(&addresses[0], &search.last, err);
+        if (ddl_deadline_passed(deadline) && ddl_socket_lacks_port(&addresses[0], search.last.os_errno))
+            return tell_no_route(&addresses[0], &search.last, err);
         if (ddl_deadline_passed(deadline))
             return tell_in_vain(&search.last, rest, start_ns, err);
         tell_progress(options->progress, rest, &addresses[0], &search.last);

@@ -63,6 +63,16 @@ class Networks(FolderTest):
         self.addCleanup(other.communicate)
         other.stdout.readline()
 
+    def take_ports(self, hosts, host, count):
+        """Of the four that the system then gives out on this host; until the stdin of what is returned is closed."""
+        program = (f"import socket, sys\nopen('/proc/sys/net/ipv4/ip_local_port_range', 'w').write('50000 50003')\n"
+                   f"taken = [socket.create_server(('10.77.0.{host + 1}', 50000 + i)) for i in range({count})]\n"
+                   "print(flush=True)\nsys.stdin.read()")
+        other = subprocess.Popen([*hosts.on(host), sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(other.communicate)
+        other.stdout.readline()
+        return other
+
     def renew(self, hosts, host, seconds):
         """Set its IPv6 address anew, for which others are asked for so long."""
         name = hosts.names[host]
@@ -450,6 +460,29 @@ class Unreachable(Networks):
             self.assertIn("fd77::1", record["text"])
             self.assertIn("is not usable yet (duplicate address detection)", record["text"])
             self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, seconds + bound(1), record)
+
+    def test_a_host_without_a_free_port_is_told_and_waited_for(self):
+        """To call from, or to listen at: where all are taken, and where that is all but the one to the store."""
+        told = []
+        for taken in (4, 3):
+            hosts = self.hosts(2)
+            self.take_ports(hosts, 1, taken)
+            world = self.world(2, MASTER_ADDR="10.77.0.1")
+            told.append([world.start(r, "init", prefix=hosts.on(r)) for r in range(2)][1])
+            hosts = self.hosts(2)
+            other = self.take_ports(hosts, 1, taken)
+            world = self.world(2, MASTER_ADDR="10.77.0.1")
+            ranks = [world.start(r, *CALLS, prefix=hosts.on(r)) for r in range(2)]
+            time.sleep(1.5)
+            self.assertTrue(all(rank.records.empty() for rank in ranks))
+            other.communicate()
+            self.expect_all(ranks)
+        for rank, what in zip(told, (f"cannot connect to 10.77.0.1:{PORT}", "cannot listen on 10.77.0.2:0")):
+            record = rank.expect("init", "DDL_ERESOURCE")
+            self.assertEqual(record["culprit"], 1)
+            for word in (what, "no local port is free", "net.ipv4.ip_local_port_range"):
+                self.assertIn(word, record["text"])
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, 10 + bound(2), record)
 
     def test_what_keeps_ranks_apart_is_named_in_time(self):
         """A firewall, with the knobs; no way to the meeting place, or from there on to a rank; a name server that never
