@@ -298,6 +298,22 @@ static void strangers_hear_nothing(void **state)
     }
 }
 
+static void what_gives_back_what_it_is_told_is_no_server(void **state)
+{
+    static const ddl_hello_channel channels[] = { DDL_HELLO_FOR_STORE, DDL_HELLO_FOR_MESH };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ddl_hello client;
+        uint8_t said[DDL_HELLO_CLIENT_BYTES];
+        ddl_hello_party a = party(channels[i], 3, 1, 8);
+        ddl_hello_start_client(&client, &a);
+        memcpy(said, ddl_hello_output(&client).data, sizeof said);
+        feed_all(&client, said, sizeof said);
+        assert_int_equal(client.state, DDL_HELLO_REFUSED);
+        assert_int_equal(client.verdict, DDL_HELLO_NOT_DDL);
+    }
+}
+
 static void another_version_is_told_both_numbers(void **state)
 {
     ddl_hello client, server;
@@ -638,6 +654,7 @@ int main(void)
         cmocka_unit_test(a_rank_beyond_the_world_is_refused),
         cmocka_unit_test(the_owner_of_a_server_has_the_last_word),
         cmocka_unit_test(strangers_hear_nothing),
+        cmocka_unit_test(what_gives_back_what_it_is_told_is_no_server),
         cmocka_unit_test(another_version_is_told_both_numbers),
         cmocka_unit_test(text_from_outside_is_made_printable),
         cmocka_unit_test(a_server_that_proves_nothing_has_no_name),
