@@ -28,6 +28,7 @@ enum {
     CROWD_CALLS = 400,
     CROWD_PAUSE_MS = 50,
     CROWD_LATER_MS = 200,
+    FEW_CALLS = 20,         /* more of them in a row are told of at the deadline */
     SHORT_ATTEMPT_MS = 1000 /* cut short by the deadline, and tells less than the one before it */
 };
 
@@ -225,6 +226,7 @@ struct search {
         *addresses; /* the last nrefused of them are where somebody refused us, who may be a stranger */
     int count, nrefused;
     int sent_away;           /* calls in a row */
+    bool was_there;          /* something has let this rank connect */
     ddl_error last, verdict; /* what the last attempt that had its time came to; the first refusal */
     int64_t verdict_ns;      /* when that was */
     int64_t no_route_ns;     /* since when there is none; INT64_MAX: there is one */
@@ -266,9 +268,11 @@ static ddl_status tell_no_route(const ddl_address *to, const ddl_error *last, dd
                     last->text, known);
 }
 
-/* At the deadline; last: what the last attempt that had its time came to. */
-static ddl_status tell_in_vain(const ddl_error *last, const char *rest, int64_t start_ns, ddl_error *err)
+/* At the deadline. */
+static ddl_status tell_in_vain(const struct search *search, const char *rest, int64_t start_ns,
+                               ddl_error *err)
 {
+    const ddl_error *last = &search->last;
     const double waited_s = (double)(ddl_now_ns() - start_ns) / 1e9;
     if (last->code == DDL_ETIMEDOUT)
         (void)DDL_FAIL(
@@ -284,6 +288,18 @@ static ddl_status tell_in_vain(const ddl_error *last, const char *rest, int64_t 
             "firewall there drops what comes to that port; let it through, check that rank 0 was "
             "started, with the same MASTER_ADDR, MASTER_PORT and DDL_STORE, or raise DDL_START_TIMEOUT",
             rest, waited_s, last->text);
+    else if (search->sent_away >= FEW_CALLS)
+        (void)DDL_FAIL(err, DDL_ETIMEDOUT,
+                       "what listens at the meeting place %s has closed %d connections in a row before it "
+                       "answered, the last after %.1f s; does another program hold that port, or do too many "
+                       "call there? The output of rank 0 tells; or raise DDL_START_TIMEOUT",
+                       rest, search->sent_away, waited_s);
+    else if (search->was_there && last->os_errno == ECONNREFUSED)
+        (void)DDL_FAIL(err, DDL_ETIMEDOUT,
+                       "what listened at the meeting place %s has gone before this rank came in, and nothing "
+                       "came in its place within %.1f s (%s); look at the output of rank 0, or raise "
+                       "DDL_START_TIMEOUT",
+                       rest, waited_s, last->text);
     else
         (void)DDL_FAIL(
             err, DDL_ETIMEDOUT,
@@ -304,14 +320,17 @@ static int64_t longest_pause_ms(int sent_away)
 static void note_attempt(struct search *search, enum attempt attempt, int64_t attempt_ns,
                          const ddl_error *why, ddl_deadline deadline)
 {
-    if (search->last.code == DDL_OK || !ddl_deadline_passed(deadline) ||
-        ddl_now_ns() - attempt_ns >= SHORT_ATTEMPT_MS * DDL_NS_PER_MS)
+    const bool is_cut_short = search->last.code != DDL_OK && ddl_deadline_passed(deadline) &&
+                              ddl_now_ns() - attempt_ns < SHORT_ATTEMPT_MS * DDL_NS_PER_MS;
+    if (!is_cut_short) {
         search->last = *why;
+        search->sent_away = attempt == SENT_AWAY ? search->sent_away + 1 : 0;
+    }
     if (attempt != NO_ROUTE)
         search->no_route_ns = INT64_MAX;
     else if (search->no_route_ns > attempt_ns)
         search->no_route_ns = attempt_ns;
-    search->sent_away = attempt == SENT_AWAY ? search->sent_away + 1 : 0;
+    search->was_there = search->was_there || attempt == SENT_AWAY || why->code == DDL_ETIMEDOUT;
     if (attempt == REFUSED && search->nrefused++ == 0 && search->verdict.code == DDL_OK) {
         search->verdict = *why;
         search->verdict_ns = ddl_now_ns();
@@ -373,7 +392,7 @@ ddl_status ddl_tcp_run_enter(ddl_tcp_run *tcp, const ddl_store_options *options,
         if (ddl_deadline_passed(deadline) && ddl_socket_lacks_port(&addresses[0], search.last.os_errno))
             return tell_no_route(&addresses[0], &search.last, err);
         if (ddl_deadline_passed(deadline))
-            return tell_in_vain(&search.last, rest, start_ns, err);
+            return tell_in_vain(&search, rest, start_ns, err);
         tell_progress(options->progress, rest, &addresses[0], &search.last);
         const int64_t most_ms = longest_pause_ms(search.sent_away);
         pause_ms(pause < most_ms ? pause : most_ms, deadline);

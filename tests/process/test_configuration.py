@@ -281,7 +281,7 @@ class Configuration(Failures):
                 closer.join()
         self.assertGreater(len(calls), 20)  # one in 50 ms
         self.assert_within(record, record["begin_ns"], 3)
-        self.assert_names(record, "rank 0 did not open the meeting place", world.port)
+        self.assert_names(record, "what listens at the meeting place", world.port, "connections in a row", "another program")
         self.assertEqual(record["culprit"], 0, record)
         rank.finish(0)
 

@@ -1005,29 +1005,62 @@ static void one_address_cannot_take_all_places_at_a_door(void **state)
     ddl_socket_close(&from_another);
 }
 
-static void another_program_on_the_port_is_told(void **state)
+/* A rank that waits so long for rank 0, where this test listens. */
+static int listen_for(struct world_rank *rank, char url[64], int64_t timeout_ms)
 {
-    struct world_rank rank;
-    char url[64], junk[256];
-    ddl_address address, bound, from;
-    int listener = -1, fd = -1;
-    (void)state;
+    ddl_address address, bound;
+    int listener = -1;
     assert_true(ddl_address_parse("127.0.0.1", 0, &address));
     assert_int_equal(ddl_socket_listen(&address, 8, &listener, &bound, NULL), DDL_OK);
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", ddl_address_port(&bound));
-    world_init(&rank, 1, url, 20000);
-    rank.rank = 1;
-    rank.nranks = 2;
-    world_start(&rank);
+    snprintf(url, 64, "tcp://127.0.0.1:%u", ddl_address_port(&bound));
+    world_init(rank, 1, url, timeout_ms);
+    rank->rank = 1;
+    rank->nranks = 2;
+    world_start(rank);
+    return listener;
+}
+
+static int accept_one(int listener)
+{
+    ddl_address from;
+    int fd = -1;
     assert_true(ddl_socket_wait(listener, POLLIN, ddl_deadline_in_ms(5000)));
     assert_int_equal(ddl_socket_accept(listener, &fd, &from), 0);
-    assert_true(ddl_socket_wait(fd, POLLIN, ddl_deadline_in_ms(5000)));
-    assert_true(ddl_socket_read(fd, junk, sizeof junk) > 0);
-    assert_int_equal(ddl_socket_write(fd, "HTTP/1.1 400 Bad Request\r\n\r\n", 28), 28);
-    world_finish(&rank);
-    expect(&rank, DDL_EPROTO, -1, 6.0, "does not speak ddl", "another program");
-    ddl_socket_close(&fd);
+    return fd;
+}
+
+static void another_program_on_the_port_is_told(void **state)
+{
+    static const char *const answers[] = { "HTTP/1.1 400 Bad Request\r\n\r\n", NULL };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct world_rank rank;
+        char url[64], heard[256];
+        int listener = listen_for(&rank, url, 20000), fd = accept_one(listener);
+        assert_true(ddl_socket_wait(fd, POLLIN, ddl_deadline_in_ms(5000)));
+        ssize_t count = ddl_socket_read(fd, heard, sizeof heard);
+        assert_true(count > 0);
+        const char *answer = answers[i] != NULL ? answers[i] : heard; /* as an echo server does */
+        const size_t bytes = answers[i] != NULL ? strlen(answer) : (size_t)count;
+        assert_int_equal(ddl_socket_write(fd, answer, bytes), bytes);
+        world_finish(&rank);
+        expect(&rank, DDL_EPROTO, -1, 6.0, "does not speak ddl", "another program");
+        ddl_socket_close(&fd);
+        ddl_socket_close(&listener);
+    }
+}
+
+static void what_was_at_the_place_and_has_gone_is_told(void **state)
+{
+    struct world_rank rank;
+    char url[64];
+    (void)state;
+    int listener = listen_for(&rank, url, 1500);
+    int fd = accept_one(listener);
     ddl_socket_close(&listener);
+    ddl_socket_close(&fd);
+    world_finish(&rank);
+    expect(&rank, DDL_ETIMEDOUT, 0, 2.5, "has gone before this rank came in", "Connection refused");
 }
 
 static int end_world(void **state)
@@ -1073,6 +1106,7 @@ int main(void)
         cmocka_unit_test(slow_strangers_do_not_keep_ranks_out),
         cmocka_unit_test(one_address_cannot_take_all_places_at_a_door),
         cmocka_unit_test(another_program_on_the_port_is_told),
+        cmocka_unit_test(what_was_at_the_place_and_has_gone_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, end_world);
 }
