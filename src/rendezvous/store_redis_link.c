@@ -75,13 +75,14 @@ static bool may_pass(ddl_status status)
     return status == DDL_ENETWORK;
 }
 
-/* To MULTI a server says yes while it loads its data, and refuses what follows; then EXEC does nothing. */
-static bool is_loading(ddl_redis_reply *const replies[], int count)
+/* A server that loads its data, or runs a script, refuses everything until it has. To MULTI it says yes, and
+ * refuses what follows; then EXEC does nothing. */
+static const ddl_redis_reply *find_not_yet(ddl_redis_reply *const replies[], int count)
 {
     for (int i = 0; i < count; i++)
-        if (ddl_redis_is_error(replies[i], "LOADING"))
-            return true;
-    return false;
+        if (ddl_redis_is_not_yet(replies[i]))
+            return replies[i];
+    return NULL;
 }
 
 static ddl_status try_request(ddl_redis_link *link, const ddl_redis_request *request, ddl_deadline limit,
@@ -94,9 +95,12 @@ static ddl_status try_request(ddl_redis_link *link, const ddl_redis_request *req
     }
     ddl_status status =
         ddl_redis_link_talk(link, &link->connections[DDL_REDIS_COMMANDS], request, limit, replies, why);
-    if (status == DDL_OK && is_loading(replies, request->count)) {
+    const ddl_redis_reply *not_yet = status == DDL_OK ? find_not_yet(replies, request->count) : NULL;
+    if (not_yet != NULL) {
+        char reason[DDL_REDIS_REASON_TEXT];
+        ddl_redis_reason(not_yet, reason);
         ddl_redis_link_release(replies, request->count);
-        status = DDL_FAIL(why, DDL_ENETWORK, "it is loading its data; wait until it has");
+        status = DDL_FAIL(why, DDL_ENETWORK, "%s", reason);
     }
     if (status != DDL_OK)
         ddl_redis_link_drop(link, DDL_REDIS_COMMANDS);

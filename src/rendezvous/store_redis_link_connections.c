@@ -151,8 +151,8 @@ static ddl_status begin_with(ddl_redis_link *link, ddl_redis_connection *connect
     if (status == DDL_OK && reply->kind == DDL_REDIS_ERROR) {
         char reason[DDL_REDIS_REASON_TEXT];
         ddl_redis_reason(reply, reason);
-        status = DDL_FAIL(err, ddl_redis_is_error(reply, "LOADING") ? DDL_ENETWORK : DDL_ESTORE, "%s: %s",
-                          command, reason);
+        status =
+            DDL_FAIL(err, ddl_redis_is_not_yet(reply) ? DDL_ENETWORK : DDL_ESTORE, "%s: %s", command, reason);
     }
     ddl_redis_reply_destroy(reply);
     ddl_bytes_fini(&request.bytes);

@@ -11,6 +11,11 @@ bool ddl_redis_is_error(const ddl_redis_reply *reply, const char *begins)
     return reply->kind == DDL_REDIS_ERROR && strncmp(reply->text, begins, strlen(begins)) == 0;
 }
 
+bool ddl_redis_is_not_yet(const ddl_redis_reply *reply)
+{
+    return ddl_redis_is_error(reply, "LOADING") || ddl_redis_is_error(reply, "BUSY ");
+}
+
 const char *ddl_redis_remedy(const ddl_redis_reply *reply)
 {
     static const struct {
@@ -30,6 +35,7 @@ const char *ddl_redis_remedy(const ddl_redis_reply *reply)
         { "CROSSSLOT", "it is a node of a cluster, which does not do: name a server by itself" },
         { "CLUSTERDOWN", "it is a node of a cluster, which does not do: name a server by itself" },
         { "LOADING", "wait until it has" },
+        { "BUSY ", "a script of somebody keeps it from all else: end that by SCRIPT KILL" },
         { "DENIED", "it lets only its own host in: set its bind and requirepass" },
         { "ERR max number of clients", "raise its maxclients: each rank needs two" },
         { "ERR DB index", "it has fewer databases than the /N of DDL_STORE says" },

@@ -15,6 +15,9 @@ enum {
 
 bool ddl_redis_is_error(const ddl_redis_reply *reply, const char *begins);
 
+/* It does nothing for now, but will again. */
+bool ddl_redis_is_not_yet(const ddl_redis_reply *reply);
+
 /* NULL: unknown. */
 const char *ddl_redis_remedy(const ddl_redis_reply *reply);
 

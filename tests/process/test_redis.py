@@ -738,7 +738,8 @@ class Absent(Tests):
                   (b"*4000\r\n" * 1000, "more elements"), (b"+" + b"y" * (1 << 20), "a longer line"),
                   (b"HTTP/1.1 200 OK\r\n\r\n", "no reply of Redis"),
                   (b"-ASK 3999 127.0.0.1:1\r\n", "ASK 3999 127.0.0.1:1; it is a node of a cluster"),
-                  (b"-LOADING Redis is loading the dataset in memory\r\n", "in memory; wait until it has, for ")]
+                  (b"-LOADING Redis is loading the dataset in memory\r\n", "in memory; wait until it has, for "),
+                  (b"-BUSY Redis is busy running a script.\r\n", "end that by SCRIPT KILL, for ")]
         together = (b"$8000000\r\n" + b"x" * 8000000 + b"\r\n", "more bytes", 0)  # replies to one request
         return [lambda flood=flood: self.flooded(*flood) for flood in [*floods, together]]
 
