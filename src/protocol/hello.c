@@ -43,7 +43,9 @@ static const struct {
 };
 
 /* What in_wanted is being waited for. */
-enum stage { CLIENT_PREFIX, CLIENT_REST, CLIENT_FINISH, SERVER_PREFIX, SERVER_REST, NOTHING };
+enum stage { CLIENT_PREFIX, CLIENT_REST, CLIENT_FINISH, SERVER_PREFIX, SERVER_NONCE, SERVER_REST, NOTHING };
+
+enum { NONCE_END = 32 + DDL_NONCE_BYTES }; /* of either message */
 
 ddl_status ddl_hello_verdict_status(ddl_hello_verdict verdict)
 {
@@ -521,26 +523,41 @@ static void take_client_prefix(ddl_hello *hello)
     }
 }
 
-/* What gives back what it is told; of ddl's servers none says this, as here is the channel and there a
- * verdict that is never told. */
-static bool is_echo(const ddl_hello *hello)
+/* As far as the server's message has come. */
+static bool is_echo(const ddl_hello *hello, size_t bytes)
 {
-    return memcmp(hello->in, hello->said, DDL_HELLO_PREFIX_BYTES) == 0;
+    return memcmp(hello->in, hello->said, bytes) == 0;
+}
+
+static void end_with_no_server(ddl_hello *hello)
+{
+    snprintf(hello->reason, sizeof hello->reason,
+             "what listens there does not speak ddl; is another program on this port?");
+    end(hello, DDL_HELLO_NOT_DDL);
+}
+
+/* What gives back all that it is told would be waited for, as a server has more to say. A server may begin
+ * so; but its nonce is its own. */
+static void take_server_nonce(ddl_hello *hello)
+{
+    if (is_echo(hello, NONCE_END))
+        end_with_no_server(hello);
+    else
+        want(hello, SERVER_REST, DDL_HELLO_SERVER_BYTES);
 }
 
 static void take_server_prefix(ddl_hello *hello)
 {
-    if (!is_magic(hello) || is_echo(hello)) {
-        snprintf(hello->reason, sizeof hello->reason,
-                 "what listens there does not speak ddl; is another program on "
-                 "this port?");
-        end(hello, DDL_HELLO_NOT_DDL);
+    if (!is_magic(hello)) {
+        end_with_no_server(hello);
         return;
     }
     hello->peer_version = ddl_get_u16(hello->in + 8);
     if (hello->peer_version != DDL_HELLO_VERSION) {
         explain_version(hello);
         end(hello, DDL_HELLO_OTHER_VERSION);
+    } else if (is_echo(hello, DDL_HELLO_PREFIX_BYTES)) {
+        want(hello, SERVER_NONCE, NONCE_END);
     } else {
         want(hello, SERVER_REST, DDL_HELLO_SERVER_BYTES);
     }
@@ -587,6 +604,9 @@ static void step(ddl_hello *hello)
         break;
     case SERVER_PREFIX:
         take_server_prefix(hello);
+        break;
+    case SERVER_NONCE:
+        take_server_nonce(hello);
         break;
     case SERVER_REST:
         take_server(hello);
