@@ -13,7 +13,7 @@ enum {
     DESCRIPTORS_MARGIN = 64, /* for loops, files and a few strangers */
     OF_ONESELF = 32,      /* of it, for loops and files; and to come to the place and say what is lacking */
     PER_NEIGHBOUR = 3,    /* its memory, its bell, and a socket by which these come */
-    STRANGERS_FEWEST = 4, /* at a door, whatever there is */
+    STRANGERS_FEWEST = 4, /* at a door, whatever there is, beside the ranks */
     TO_USHER = 1
 };
 
@@ -75,12 +75,14 @@ int ddl_bootstrap_strangers(int rank, int nranks, ddl_connect connect)
     const int clients = rank == 0 ? nranks : 0, links = rank == 0 ? nranks : links_at_start(nranks, connect);
     const int doors = (rank == 0 ? DDL_STORE_SERVER_DOORS : 0) + DDL_NETWORK_LISTEN_MAX + 1;
     const int places = ddl_listener_places(nranks);
+    /* All ranks may come at once, from an address that may have three quarters of the places. */
+    const int fewest = nranks * 3 / 2 + STRANGERS_FEWEST;
     int needed = nranks * (1 + PER_NEIGHBOUR) + most_streams(nranks) + clients + OF_ONESELF;
     const int found = ddl_host_free_descriptors(needed + doors * places);
-    if (found < needed + doors * STRANGERS_FEWEST) /* not as many as is well, but as have to be */
+    if (found < needed + doors * fewest) /* not as many as is well, but as have to be */
         needed = links + clients + OF_ONESELF;
     const int each = (found - needed) / doors;
-    return each >= places ? places : each > STRANGERS_FEWEST ? each : STRANGERS_FEWEST;
+    return each >= places ? places : each > fewest ? each : fewest;
 }
 
 static int count_links(const ddl_roster *roster)
