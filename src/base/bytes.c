@@ -14,11 +14,11 @@ enum { NORESERVE = MAP_NORESERVE };
 enum { NORESERVE = 0 };
 #endif
 
-/* What each thread keeps for itself of what was freed, glibc's calloc does not look at before version 2.41.
- */
+/* What each thread keeps of little that was freed glibc's calloc does not look at before version 2.41. Where
+ * this is inlined with a constant size compilers make a calloc of it again (noinline). */
 enum { LITTLE_BYTES = 1024 };
 
-void *ddl_alloc(size_t bytes)
+__attribute__((noinline)) void *ddl_alloc(size_t bytes)
 {
     if (DDL_FAILPOINT("base.alloc"))
         return NULL;
