@@ -68,8 +68,8 @@ static void await_nccl(ddl_world *world, bool has_entered)
 {
     const ddl_deadline deadline = ddl_deadline_in_ms(STOPPING_MS);
     if (has_entered)
-        DDL_LIST_FOR_EACH (voting, &world->voting)
-            ddl_votes_await_abort(DDL_CONTAINER(voting, ddl_comm, voting), deadline);
+        DDL_LIST_FOR_EACH (active, &world->active) /* also those that have failed, of which no call is left */
+            ddl_votes_await_abort(DDL_CONTAINER(active, ddl_comm, active), deadline);
     ddl_abort_await_alone_at_exit(world, deadline);
 }
 

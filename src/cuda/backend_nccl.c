@@ -245,7 +245,11 @@ static void part_offload(ddl_offload *offload, ddl_offload_tell *tell)
 static bool settle(ddl_offload *offload, int timeout_ms)
 {
     ddl_deadline deadline = ddl_deadline_in_ms(timeout_ms);
-    if (!has_parted(offload, timeout_ms) || enter(offload) != CUDA_SUCCESS)
+    if (!has_parted(offload, timeout_ms))
+        return false;
+    if (offload->stream == NULL)
+        return true;
+    if (enter(offload) != CUDA_SUCCESS)
         return false;
     CUresult result;
     while ((result = offload->driver->cuStreamQuery(offload->stream)) == CUDA_ERROR_NOT_READY &&
@@ -275,7 +279,7 @@ static void close_offload(ddl_offload *offload, int timeout_ms)
     if (offload == NULL)
         return;
     begin_parting(offload, true, NULL);
-    if (has_parted(offload, timeout_ms) && (offload->stream == NULL || settle(offload, 0)))
+    if (has_parted(offload, timeout_ms) && settle(offload, 0))
         free_of_driver(offload);
     if (offload->parting != NULL)
         let_go(offload->parting);
