@@ -111,8 +111,8 @@ bool ddl_choice_posts_for_root(const ddl_cost_model *model, ddl_collective colle
     }
 }
 
-/* Asked in each call, in the arithmetic of its thread: how that rounds decides nothing, as sizes, and what
- * they are compared with, are whole numbers. */
+/* Asked in each call, in the arithmetic of its thread: how that rounds decides nothing, as what a size, or
+ * the share of a rank, is compared with is a whole number. */
 size_t ddl_choice_post_bytes(const ddl_cost_model *model, ddl_collective collective, int nranks,
                              double total_bytes)
 {

@@ -978,6 +978,24 @@ static void assert_chosen_alike(const struct job *job)
         }
 }
 
+/* What one rank has is just as much as is pulled, but for how that rounds. */
+static void assert_posted_alike(struct job *job)
+{
+    static const int directions[] = { FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO };
+    static const double BYTES = 196610; /* a third of which is rounded up */
+    const int nranks = job->placement.nranks;
+    job->model.pull_bytes = BYTES / nranks;
+    job->model.crowding = 2;
+    job->model.board_bytes = 256 * 1024;
+    const size_t usual = ddl_choice_post_bytes(&job->model, DDL_COLLECTIVE_ALLGATHERV, nranks, BYTES);
+    for (size_t i = 0; i < sizeof directions / sizeof *directions; i++) {
+        assert_int_equal(fesetround(directions[i]), 0);
+        const size_t other = ddl_choice_post_bytes(&job->model, DDL_COLLECTIVE_ALLGATHERV, nranks, BYTES);
+        assert_int_equal(fesetround(FE_TONEAREST), 0);
+        assert_int_equal(other, usual);
+    }
+}
+
 static void how_a_thread_rounds_changes_no_choice(void **state)
 {
     (void)state;
@@ -989,6 +1007,7 @@ static void how_a_thread_rounds_changes_no_choice(void **state)
                     continue;
                 job.model.pull_bytes = way % 2 == 0 ? DDL_NEVER_PULL : 1;
                 assert_chosen_alike(&job);
+                assert_posted_alike(&job);
             }
 }
 
