@@ -399,7 +399,7 @@ bool ddl_backend_goes_by_board(ddl_backend *backend, const ddl_task *task)
     ddl_error ignored;
     if (task->shape.post_bytes == 0)
         return false;
-    return ddl_plan_cache_find(backend->plans, task->algorithm, &task->shape, &plan, &ignored) != DDL_OK ||
+    return ddl_plan_cache_look(backend->plans, task->algorithm, &task->shape, &plan, &ignored) != DDL_OK ||
            plan->phases[0].oneshot != NULL;
 }
 

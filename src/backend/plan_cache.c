@@ -42,6 +42,7 @@ typedef struct entry {
     ddl_link link;   /* in its bucket */
     ddl_link by_use; /* the least recently used idle one makes room */
     bool is_once;    /* of a v form, and has not been found again */
+    bool is_awaited; /* made by a look: the call that it is for comes yet */
 } entry;
 
 struct ddl_plan_cache {
@@ -219,27 +220,45 @@ static ddl_status make(ddl_plan_cache *cache, const ddl_algorithm *algorithm, co
     return DDL_OK;
 }
 
-ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
-                               ddl_plan **found, ddl_error *err)
+static entry *look_up(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
+                      uint64_t hash)
 {
-    entry *fitting = NULL;
-    const uint64_t hash = hash_of(algorithm, shape);
     DDL_LIST_FOR_EACH (link, bucket_of(cache, hash)) {
         entry *there = DDL_CONTAINER(link, entry, link);
         if (there->hash == hash && there->post_bytes == shape->post_bytes &&
-            ddl_plan_fits(there->plan, algorithm, shape)) {
-            fitting = there;
-            break;
-        }
+            ddl_plan_fits(there->plan, algorithm, shape))
+            return there;
     }
+    return NULL;
+}
+
+ddl_status ddl_plan_cache_look(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
+                               ddl_plan **found, ddl_error *err)
+{
+    const uint64_t hash = hash_of(algorithm, shape);
+    entry *fitting = look_up(cache, algorithm, shape, hash);
     if (fitting == NULL) {
         DDL_TRY(make(cache, algorithm, shape, hash, &fitting, err));
-    } else {
+        fitting->is_awaited = true;
+    }
+    *found = fitting->plan;
+    return DDL_OK;
+}
+
+ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algorithm, const ddl_shape *shape,
+                               ddl_plan **found, ddl_error *err)
+{
+    const uint64_t hash = hash_of(algorithm, shape);
+    entry *fitting = look_up(cache, algorithm, shape, hash);
+    if (fitting == NULL) {
+        DDL_TRY(make(cache, algorithm, shape, hash, &fitting, err));
+    } else if (!fitting->is_awaited) {
         cache->nonce -= fitting->is_once;
         fitting->is_once = false;
         ddl_list_remove(&fitting->by_use);
         ddl_list_append(&cache->by_use, &fitting->by_use);
     }
+    fitting->is_awaited = false;
     if (fitting->nruns != fitting->plan->nruns)
         weigh(cache, fitting);
     *found = fitting->plan;

@@ -22,4 +22,8 @@ void ddl_plan_cache_destroy(ddl_plan_cache *cache);
 DDL_MUST_USE ddl_status ddl_plan_cache_find(ddl_plan_cache *cache, const ddl_algorithm *algorithm,
                                             const ddl_shape *shape, ddl_plan **found, ddl_error *err);
 
+/* Likewise, for one who wants to know how such a call would go, before it is found for it. */
+DDL_MUST_USE ddl_status ddl_plan_cache_look(ddl_plan_cache *cache, const ddl_algorithm *algorithm,
+                                            const ddl_shape *shape, ddl_plan **found, ddl_error *err);
+
 #endif

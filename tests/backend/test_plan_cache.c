@@ -184,6 +184,28 @@ static void what_is_called_once_makes_room_for_its_like(void **state)
     ddl_plan_cache_destroy(cache);
 }
 
+/* As it is done for calls that may be put to the vote: each is looked at, and then made. */
+static void a_look_is_no_call(void **state)
+{
+    (void)state;
+    enum { CALLS = 100, ONCE = 16, TWO = 2 };
+    ddl_plan_cache *cache = ddl_plan_cache_create(false);
+    assert_non_null(cache);
+    for (size_t i = 1; i <= CALLS; i++) {
+        const size_t counts[TWO] = { i, 1 }, starts[TWO] = { 0, i };
+        ddl_shape shape = { .nranks = TWO, .count = i, .element_bytes = 4, .blocks = { counts, starts } };
+        const ddl_algorithm *ring = ddl_catalogue_find(DDL_COLLECTIVE_ALLGATHERV, "ring");
+        ddl_plan *plan;
+        ddl_error error;
+        assert_int_equal(ddl_plan_cache_look(cache, ring, &shape, &plan, &error), DDL_OK);
+        assert_false(call_uneven_of_two(cache, i));
+        assert_int_equal(plan->nruns, 1);
+    }
+    for (size_t i = CALLS - ONCE; i >= 1; i--)
+        assert_false(call_uneven_of_two(cache, i));
+    ddl_plan_cache_destroy(cache);
+}
+
 static void what_comes_a_second_time_is_kept(void **state)
 {
     (void)state;
@@ -265,6 +287,7 @@ int main(void)
         cmocka_unit_test(the_least_recently_used_makes_room_unless_it_is_in_use),
         cmocka_unit_test(plans_of_v_forms_count),
         cmocka_unit_test(what_is_called_once_makes_room_for_its_like),
+        cmocka_unit_test(a_look_is_no_call),
         cmocka_unit_test(what_comes_a_second_time_is_kept),
         cmocka_unit_test(runs_of_a_burst_are_not_all_kept),
         cmocka_unit_test(all_tell_the_same_of_their_buffers),
