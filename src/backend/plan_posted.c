@@ -50,30 +50,22 @@ static ddl_status would_tell(const ddl_plan *plan, size_t count, const ddl_onesh
 
 /* ---- what is known ---- */
 
-/* Whether it is possible depends on no counts, as long as each rank has something to say, and no more than a
- * post may: the cut sees to that. Of even calls plans are kept, so it is not asked often. */
-static bool is_remembered(const ddl_plan *plan)
-{
-    const size_t *counts = plan->shape.blocks.counts;
-    for (int i = 0; counts != NULL && i < plan->shape.nranks; i++)
-        if (counts[i] == 0)
-            return false;
-    return counts != NULL;
-}
-
+/* Whether it is possible depends on no counts, but that each rank has something to say, which its posts show,
+ * in place or not, and no more than a post may, to which the cut sees. Of even calls plans are kept, so it is
+ * not asked often. */
 static bool is_known(const ddl_posted_memo *memo, const ddl_plan *plan)
 {
-    for (int i = 0; i < DDL_POSTED_KNOWN; i++)
+    for (int i = 0; i < DDL_POSTED_KNOWN && plan->shape.blocks.counts != NULL; i++)
         if (memo->known[i].algorithm == plan->algorithm &&
             memo->known[i].element_bytes == plan->shape.element_bytes &&
             memo->known[i].average == plan->shape.average)
-            return is_remembered(plan);
+            return true;
     return false;
 }
 
 static void remember(ddl_posted_memo *memo, const ddl_plan *plan)
 {
-    if (is_remembered(plan) && !is_known(memo, plan))
+    if (plan->shape.blocks.counts != NULL && !is_known(memo, plan))
         memo->known[memo->next++ % DDL_POSTED_KNOWN] =
             (struct ddl_posted_known){ plan->algorithm, plan->shape.element_bytes, plan->shape.average };
 }
