@@ -313,10 +313,7 @@ class Flood(Storms):
                 try:
                     for _ in range(self.SILENT):
                         self.assertTrue(replaced.acquire(timeout=DEADLINE), ranks[0].story())
-                    ranks += [world.start(r, "init", CALL, "free") for r in (1, 2)]
-                    for rank in ranks[1:]:
-                        record = rank.expect("init", "DDL_OK")
-                        self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
+                    self.bring_in(world, ranks)
                 finally:
                     ended.set()
                     crowd.join()
@@ -367,6 +364,13 @@ class Flood(Storms):
             ranks[0].await_ports(2)
             self.come_in_beside(world, ranks, world.port, said, self.CONNECTIONS)
 
+    def bring_in(self, world, ranks):
+        """Ranks 1 and 2 join rank 0 as if nobody else were there."""
+        ranks += [world.start(r, "init", CALL, "free") for r in (1, 2)]
+        for rank in ranks[1:]:
+            record = rank.expect("init", "DDL_OK")
+            self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
+
     def come_in_beside(self, world, ranks, port, said, calls):
         """Ranks 1 and 2 join rank 0, which is there, after so many calls of a flood that says this, and while it goes on."""
         ended, came = threading.Event(), threading.Semaphore(0)
@@ -375,10 +379,7 @@ class Flood(Storms):
         try:
             for _ in range(calls):
                 self.assertTrue(came.acquire(timeout=DEADLINE))
-            ranks += [world.start(r, "init", CALL, "free") for r in (1, 2)]
-            for rank in ranks[1:]:
-                record = rank.expect("init", "DDL_OK")
-                self.assertLess((record["end_ns"] - record["begin_ns"]) / 1e9, bound(2), record)
+            self.bring_in(world, ranks)
         finally:
             ended.set()
             flood.join()

@@ -611,18 +611,27 @@ static int count_there(const int *fds, int count)
     return there;
 }
 
+enum { WHOLE = DDL_HELLO_CLIENT_BYTES };
+
+/* What they say is so that the door answers, and waits for the proof. */
+static void open_to_speakers(struct door *door, uint8_t hello[WHOLE])
+{
+    enum { LEVEL_AT = 11 };
+    door_open(door, AUTH, 2);
+    clear_hello(hello, false);
+    hello[LEVEL_AT] = DDL_SECURITY_AUTH;
+}
+
 static void who_speaks_finds_a_place(void **state)
 {
-    enum { PLACES = 20, MORE = 200, WHOLE = DDL_HELLO_CLIENT_BYTES, LEVEL_AT = 11 };
+    enum { PLACES = 20, MORE = 200 };
     static int fds[2 * PLACES + 3 + MORE + 3];
     uint8_t hello[WHOLE];
     struct door door;
     int count = 0;
     (void)state;
     ddl_log_set_level(DDL_LOG_ERROR);
-    door_open(&door, AUTH, 2);
-    clear_hello(hello, false);
-    hello[LEVEL_AT] = DDL_SECURITY_AUTH; /* so that the door answers, and waits for the proof */
+    open_to_speakers(&door, hello);
     for (; count < PLACES; count++)
         fds[count] = come_and_say(&door, hello, count % 2 == 0 ? 0 : WHOLE - 1); /* half a hello is none */
     assert_int_equal(at_door(&door), PLACES);
@@ -723,16 +732,14 @@ static void give_descriptors(const int taken_by[DESCRIPTORS], int count)
 /* Where these have run out all places are taken. */
 static void without_descriptors_who_speaks_finds_a_place(void **state)
 {
-    enum { SILENT = 4, THERE = 2 * SILENT, NEXT = SILENT + 3, WHOLE = DDL_HELLO_CLIENT_BYTES, LEVEL_AT = 11 };
+    enum { SILENT = 4, THERE = 2 * SILENT, NEXT = SILENT + 3 };
     int fds[THERE + NEXT], taken_by[DESCRIPTORS];
     uint8_t hello[WHOLE];
     struct door door;
     int count = 0;
     (void)state;
     ddl_log_set_level(DDL_LOG_ERROR);
-    door_open(&door, AUTH, 2);
-    clear_hello(hello, false);
-    hello[LEVEL_AT] = DDL_SECURITY_AUTH; /* so that the door answers, and waits for the proof */
+    open_to_speakers(&door, hello);
     for (; count < THERE; count++)
         fds[count] = come_and_say(&door, hello, count < SILENT ? 0 : WHOLE);
     for (; count < THERE + NEXT; count++)
